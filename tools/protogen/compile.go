@@ -39,6 +39,17 @@ type fileSet struct {
 	ours []string // names of the files found under postrider/, sorted
 }
 
+// public lists our files whose services are reachable from outside.
+func (s fileSet) public() []string {
+	var names []string
+	for _, name := range s.ours {
+		if !strings.HasPrefix(name, "postrider/internal/") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // compile parses and links every .proto file under dir/postrider. The result carries source locations, so comments
 // reach the generated code.
 func compile(ctx context.Context, dir string) (fileSet, error) {
