@@ -23,9 +23,9 @@ type plugin struct {
 
 func plugins(openapiConfig string) []plugin {
 	return []plugin{
-		{name: "protoc-gen-go", parameter: "paths=source_relative"},
-		{name: "protoc-gen-go-grpc", parameter: "paths=source_relative,require_unimplemented_servers=true"},
-		{name: "protoc-gen-grpc-gateway", parameter: "paths=source_relative,generate_unbound_methods=false", public: true},
+		{name: "protoc-gen-go", parameter: "module=postrider.dev/proto/gen"},
+		{name: "protoc-gen-go-grpc", parameter: "module=postrider.dev/proto/gen,require_unimplemented_servers=true"},
+		{name: "protoc-gen-grpc-gateway", parameter: "module=postrider.dev/proto/gen,generate_unbound_methods=false", public: true},
 		{
 			name: "protoc-gen-openapiv2",
 			parameter: "allow_merge=true,merge_file_name=postrider,generate_unbound_methods=false," +

@@ -643,7 +643,7 @@ const file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc = "" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x126\n" +
 	"\x05hints\x18\x02 \x03(\v2 .postrider.internal.mesh.v1.HintR\x05hints2r\n" +
 	"\vMeshService\x12c\n" +
-	"\x06Attach\x12).postrider.internal.mesh.v1.AttachRequest\x1a*.postrider.internal.mesh.v1.AttachResponse(\x010\x01B;Z9postrider.dev/proto/gen/postrider/internal/mesh/v1;meshv1b\x06proto3"
+	"\x06Attach\x12).postrider.internal.mesh.v1.AttachRequest\x1a*.postrider.internal.mesh.v1.AttachResponse(\x010\x01B:Z8postrider.dev/proto/gen/postrider/private/mesh/v1;meshv1b\x06proto3"
 
 var (
 	file_postrider_internal_mesh_v1_mesh_service_proto_rawDescOnce sync.Once

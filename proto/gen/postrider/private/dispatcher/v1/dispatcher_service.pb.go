@@ -485,7 +485,7 @@ const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "
 	"\x05error\x18\a \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
 	"\x06result2\x8a\x01\n" +
 	"\x11DispatcherService\x12u\n" +
-	"\bExchange\x121.postrider.internal.dispatcher.v1.ExchangeRequest\x1a2.postrider.internal.dispatcher.v1.ExchangeResponse(\x010\x01BGZEpostrider.dev/proto/gen/postrider/internal/dispatcher/v1;dispatcherv1b\x06proto3"
+	"\bExchange\x121.postrider.internal.dispatcher.v1.ExchangeRequest\x1a2.postrider.internal.dispatcher.v1.ExchangeResponse(\x010\x01BFZDpostrider.dev/proto/gen/postrider/private/dispatcher/v1;dispatcherv1b\x06proto3"
 
 var (
 	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescOnce sync.Once
