@@ -1,0 +1,63 @@
+// Package queue holds the settings of queues and groups, their bounds and defaults, and the rules for names.
+package queue
+
+import "time"
+
+// Config is what a queue does, every option resolved.
+type Config struct {
+	Lease             time.Duration // how long a pop leases where it does not say
+	MaxAttempts       int           // failures after which a message is a dead letter
+	Backoff           Backoff
+	MaxMessageBytes   int           // of payload and headers together
+	IdempotencyWindow time.Duration // how long a key is remembered; 0 = keys are refused to matter
+	Shards            int           // fixed when the queue is created
+	MaxGroups         int
+}
+
+// Backoff is the wait between attempts: full jitter below a ceiling that doubles from Base to Cap.
+type Backoff struct {
+	Base time.Duration
+	Cap  time.Duration
+}
+
+// Mode says how consumers of a group share a partition.
+type Mode string
+
+// The modes.
+const (
+	Ordered Mode = "ordered" // one live lease per partition, strict order
+	Shared  Mode = "shared"  // many leases inside a partition, settled in any order
+)
+
+// OnFailure says what a failed message does to its partition in ordered mode.
+type OnFailure string
+
+// The policies.
+const (
+	Block OnFailure = "block" // the partition waits for it
+	Skip  OnFailure = "skip"  // later messages go on
+)
+
+// StartKind says where a new group begins.
+type StartKind string
+
+// The kinds.
+const (
+	Earliest StartKind = "earliest"
+	Latest   StartKind = "latest"
+	AtTime   StartKind = "timestamp"
+)
+
+// Start is where a group begins; Time is set for AtTime only.
+type Start struct {
+	Kind StartKind
+	Time time.Time
+}
+
+// Group is a consumer group's fixed settings.
+type Group struct {
+	Name      string
+	Mode      Mode
+	OnFailure OnFailure
+	Start     Start
+}

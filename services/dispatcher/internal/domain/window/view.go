@@ -1,0 +1,3 @@
+package window
+
+type effects struct{}
