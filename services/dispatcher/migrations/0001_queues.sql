@@ -24,6 +24,7 @@ CREATE TABLE dispatcher.queues (
     deleted_at     timestamptz
 );
 CREATE UNIQUE INDEX queues_tenant_id_name_uq ON dispatcher.queues (tenant_id, name) WHERE deleted_at IS NULL;
+CREATE INDEX queues_deleted_tenant_id_name_idx ON dispatcher.queues (tenant_id, name) WHERE deleted_at IS NOT NULL; -- their dead letters stay
 
 CREATE TABLE dispatcher.groups (
     id              bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT groups_id_pk PRIMARY KEY,
@@ -159,6 +160,8 @@ CREATE TABLE dispatcher.dead_letters (
 );
 ALTER TABLE dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERNAL;
 CREATE INDEX dead_letters_group_id_id_idx ON dispatcher.dead_letters (group_id, id);
+CREATE INDEX dead_letters_queue_id_id_idx ON dispatcher.dead_letters (queue_id, id);
+CREATE INDEX dead_letters_open_queue_id_group_id_idx ON dispatcher.dead_letters (queue_id, group_id) WHERE redriven_at IS NULL; -- counts
 
 -- Names of partitions, for listing only; written behind the log, never in a flush.
 CREATE TABLE dispatcher.partitions (
@@ -175,3 +178,11 @@ CREATE TABLE dispatcher.catalogued (
     shard_id bigint NOT NULL CONSTRAINT catalogued_shard_id_pk PRIMARY KEY,
     upto     bigint NOT NULL -- partitions of every message below it are in the catalogue
 ) WITH (fillfactor = 50);
+
+-- What a delete left to be freed in bounded batches. Written in the transaction that made it unreachable.
+CREATE TABLE dispatcher.garbage (
+    kind text   NOT NULL CONSTRAINT garbage_kind_ck CHECK (kind IN ('group_shard', 'shard', 'queue')),
+    id   bigint NOT NULL,
+    made_at timestamptz NOT NULL DEFAULT dispatcher.now(),
+    CONSTRAINT garbage_kind_id_pk PRIMARY KEY (kind, id)
+);
