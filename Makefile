@@ -1,9 +1,42 @@
 # Names of the few commands. The logic is in scripts/, one file a command, so that it can be read, linted and run alone.
 .DEFAULT_GOAL := help
-.PHONY: help gen
+.PHONY: help up down test check gen fmt lint breaking vuln test-fresh mutants images
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: ## build and run every service here until Ctrl-C (ARGS="--hosts 2"; DETACH=1: in the background)
+	@scripts/up $(ARGS)
+
+down: ## end what DETACH=1 make up started
+	@scripts/down
+
+test: ## run every test, with the race detector (at most 10 minutes)
+	@scripts/test
+
+check: ## what must pass before a change lands: generated code, format, lint, vet, tests; seconds per stage
+	@scripts/check
 
 gen: ## generate proto/gen from proto/postrider
 	@scripts/gen
+
+fmt: ## format Go and .proto files
+	@scripts/fmt
+
+lint: ## golangci-lint, shellcheck, buf
+	@scripts/lint
+
+breaking: ## fail if a public contract broke since main
+	@scripts/breaking
+
+vuln: ## known vulnerabilities in what we depend on
+	@scripts/vuln
+
+test-fresh: ## follow the README in an empty Debian root (needs root and debootstrap)
+	@scripts/test-fresh
+
+mutants: ## break the code on purpose and see the named tests go red
+	@scripts/mutants
+
+images: ## build a container image of every service (needs an engine)
+	@scripts/images
