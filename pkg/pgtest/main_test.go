@@ -1,0 +1,9 @@
+package pgtest_test
+
+import (
+	"testing"
+
+	"postrider.dev/pkg/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
