@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"os"
 	"time"
 )
 
@@ -40,6 +41,18 @@ func Defaults() Common {
 
 // Shared returns c; through embedding it gives generic code access to the common part of any Config.
 func (c Common) Shared() Common { return c }
+
+// Host returns HostID, or the machine's host name where none was given.
+func (c Common) Host() string {
+	if c.HostID != "" {
+		return c.HostID
+	}
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "localhost"
+	}
+	return name
+}
 
 // DirectURL returns the database URL for connections that must not go through a pooler.
 func (c Common) DirectURL() Secret {

@@ -78,17 +78,26 @@ func wait(stop func(), results chan error) error {
 	return errors.Join(errs...)
 }
 
-func (p Part) run(ctx context.Context) (err error) {
+// run returns nil for a part that ended well or as it was told.
+func (p Part) run(ctx context.Context) error {
+	err := p.guarded(ctx)
+	if err != nil && ctx.Err() != nil && obeyed(err, context.Cause(ctx)) {
+		return nil
+	}
+	return err
+}
+
+// guarded returns the part's failure under its name, a panic included.
+func (p Part) guarded(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%s: %w: %v\n%s", p.Name, ErrPanic, v, debug.Stack())
 		}
 	}()
-	err = p.Run(ctx)
-	if err == nil || (ctx.Err() != nil && obeyed(err, context.Cause(ctx))) {
-		return nil
+	if err := p.Run(ctx); err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
 	}
-	return fmt.Errorf("%s: %w", p.Name, err)
+	return nil
 }
 
 // obeyed reports whether err says nothing but that the context ended: every leaf of it is context.Canceled or the cause of the end.
