@@ -1,0 +1,417 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/tenant"
+	"postrider.dev/services/dispatcher/internal/domain/invalid"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/engine/catalog"
+	"postrider.dev/services/dispatcher/internal/store"
+)
+
+// rows is a database of queues and groups in memory that counts what it is asked.
+type rows struct {
+	mu     sync.Mutex // guards the rest
+	queues map[string]store.Queue
+	groups map[string]store.Group
+	lastID int64
+	reads  int
+	broken error
+	gate   chan struct{} // when set, FindQueue waits for it after having read
+	inGate chan struct{}
+}
+
+func newRows() *rows {
+	return &rows{queues: map[string]store.Queue{}, groups: map[string]store.Group{}}
+}
+
+func (r *rows) key(t tenant.ID, name string) string { return string(t) + "/" + name }
+
+func (r *rows) FindQueue(_ context.Context, t tenant.ID, name string) (store.Queue, error) {
+	r.mu.Lock()
+	r.reads++
+	q, ok := r.queues[r.key(t, name)]
+	gate, broken := r.gate, r.broken
+	r.mu.Unlock()
+	if gate != nil {
+		r.inGate <- struct{}{}
+		<-gate
+	}
+	if broken != nil {
+		return store.Queue{}, broken
+	}
+	if !ok {
+		return store.Queue{}, fmt.Errorf("find: %w", store.ErrQueueNotFound)
+	}
+	return q, nil
+}
+
+func (r *rows) EnsureQueue(_ context.Context, t tenant.ID, name string) (store.Queue, bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q, ok := r.queues[r.key(t, name)]; ok {
+		return q, false, nil
+	}
+	r.lastID++
+	q := store.Queue{ID: r.lastID, Tenant: t, Name: name, ConfigVersion: 1}
+	r.queues[r.key(t, name)] = q
+	return q, true, nil
+}
+
+func (r *rows) groupKey(q store.Queue, name string) string { return fmt.Sprint(q.ID, "/", name) }
+
+func (r *rows) FindGroup(_ context.Context, q store.Queue, name string) (store.Group, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reads++
+	g, ok := r.groups[r.groupKey(q, name)]
+	if !ok {
+		return store.Group{}, store.ErrGroupNotFound
+	}
+	return g, nil
+}
+
+func (r *rows) EnsureGroup(_ context.Context, q store.Queue, name string, o store.GroupOptions) (store.Group, bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reads++
+	if g, ok := r.groups[r.groupKey(q, name)]; ok {
+		return g, false, nil
+	}
+	r.lastID++
+	g := store.Group{Group: o.Resolve(name), ID: r.lastID, QueueID: q.ID}
+	r.groups[r.groupKey(q, name)] = g
+	return g, true, nil
+}
+
+func (r *rows) configure(t tenant.ID, name string) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queues[r.key(t, name)]
+	q.ConfigVersion++
+	r.queues[r.key(t, name)] = q
+	return q.ConfigVersion
+}
+
+func (r *rows) remove(t tenant.ID, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.queues, r.key(t, name))
+}
+
+func (r *rows) taken() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.reads
+	r.reads = 0
+	return n
+}
+
+func bench(t *testing.T) (*catalog.Catalog, *rows, *clock.Fake) {
+	t.Helper()
+	r := newRows()
+	clk := clock.NewFake(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	c, err := catalog.New(r, clk, catalog.Defaults())
+	require.NoError(t, err)
+	return c, r, clk
+}
+
+func TestKnownQueueCostsNoRead(t *testing.T) {
+	t.Parallel()
+	c, r, clk := bench(t)
+
+	first, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	r.taken()
+	again, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	require.Same(t, first, again)
+	require.Zero(t, r.taken())
+
+	clk.Advance(time.Minute + time.Second)
+	_, err = c.Queue(t.Context(), "a", "q", false)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.taken(), "re-read after a minute")
+}
+
+func TestMissingQueueIsBelievedForAMomentOnly(t *testing.T) {
+	t.Parallel()
+	c, r, clk := bench(t)
+
+	for range 10 {
+		_, err := c.Queue(t.Context(), "a", "q", false)
+		require.ErrorIs(t, err, store.ErrQueueNotFound)
+	}
+	require.Equal(t, 1, r.taken())
+
+	_, _, err := r.EnsureQueue(t.Context(), "a", "q") // by another dispatcher
+	require.NoError(t, err)
+	clk.Advance(1100 * time.Millisecond)
+	_, err = c.Queue(t.Context(), "a", "q", false)
+	require.NoError(t, err)
+}
+
+func TestCreateIsNotHeldUpByARememberedAbsence(t *testing.T) {
+	t.Parallel()
+	c, _, _ := bench(t)
+	_, err := c.Queue(t.Context(), "a", "q", false)
+	require.ErrorIs(t, err, store.ErrQueueNotFound)
+
+	made, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	found, err := c.Queue(t.Context(), "a", "q", false)
+	require.NoError(t, err)
+	require.Equal(t, made.ID, found.ID)
+}
+
+func TestTenantsDoNotShareEntries(t *testing.T) {
+	t.Parallel()
+	c, _, _ := bench(t)
+	a, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	_, err = c.Queue(t.Context(), "b", "q", false)
+	require.ErrorIs(t, err, store.ErrQueueNotFound)
+	b, err := c.Queue(t.Context(), "b", "q", true)
+	require.NoError(t, err)
+	require.NotEqual(t, a.ID, b.ID)
+}
+
+func TestNewerVersionSeenInAFlushMakesTheNextLookUpRead(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	old, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+
+	require.False(t, c.InvalidateOlder(old, old.ConfigVersion))
+	version := r.configure("a", "q")
+	require.True(t, c.InvalidateOlder(old, version))
+	now, err := c.Queue(t.Context(), "a", "q", false)
+	require.NoError(t, err)
+	require.Equal(t, version, now.ConfigVersion)
+
+	r.taken()
+	require.True(t, c.InvalidateOlder(old, version), "a holder of the old one is told")
+	_, err = c.Queue(t.Context(), "a", "q", false)
+	require.NoError(t, err)
+	require.Zero(t, r.taken(), "and the new one stays")
+}
+
+func TestHintWithoutTenantReachesEveryTenant(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	for _, id := range []tenant.ID{"a", "b"} {
+		_, err := c.Queue(t.Context(), id, "q", true)
+		require.NoError(t, err)
+		r.remove(id, "q")
+	}
+	c.InvalidateQueue("", "q")
+	for _, id := range []tenant.ID{"a", "b"} {
+		_, err := c.Queue(t.Context(), id, "q", false)
+		require.ErrorIs(t, err, store.ErrQueueNotFound)
+	}
+}
+
+func TestReadThatBeganBeforeAnInvalidationIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	_, _, err := r.EnsureQueue(t.Context(), "a", "q")
+	require.NoError(t, err)
+	r.gate, r.inGate = make(chan struct{}), make(chan struct{}, 10)
+
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Queue(context.WithoutCancel(t.Context()), "a", "q", false)
+		done <- err
+	}()
+	<-r.inGate // it has read the old row
+	version := r.configure("a", "q")
+	c.InvalidateQueue("a", "q")
+	close(r.gate)
+	require.NoError(t, <-done)
+
+	q, err := c.Queue(t.Context(), "a", "q", false)
+	require.NoError(t, err)
+	require.Equal(t, version, q.ConfigVersion)
+}
+
+func TestConcurrentLookUpsShareOneRead(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	_, _, err := r.EnsureQueue(t.Context(), "a", "q")
+	require.NoError(t, err)
+	r.gate, r.inGate = make(chan struct{}), make(chan struct{}, 100)
+
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			_, err := c.Queue(context.WithoutCancel(t.Context()), "a", "q", false)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-r.inGate
+	close(r.gate)
+	wg.Wait()
+	require.LessOrEqual(t, r.taken(), 2)
+}
+
+func TestFirstCallerLeavingDoesNotFailTheOthers(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	_, _, err := r.EnsureQueue(t.Context(), "a", "q")
+	require.NoError(t, err)
+	r.gate, r.inGate = make(chan struct{}), make(chan struct{}, 10)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := c.Queue(ctx, "a", "q", false); first <- err }()
+	<-r.inGate
+	go func() { _, err := c.Queue(context.WithoutCancel(t.Context()), "a", "q", false); second <- err }()
+	cancel()
+	close(r.gate)
+	require.NoError(t, <-second)
+	if err := <-first; err != nil {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+func TestFailureIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	r.broken = errors.New("database away")
+	_, err := c.Queue(t.Context(), "a", "q", true)
+	require.ErrorIs(t, err, r.broken)
+	r.broken = nil
+	_, err = c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+}
+
+func TestGroupWithOtherOptionsIsRefusedOnlyAfterARead(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	q, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	old, err := c.Group(t.Context(), q, "g", store.GroupOptions{Mode: queue.Shared})
+	require.NoError(t, err)
+
+	_, err = c.Group(t.Context(), q, "g", store.GroupOptions{Mode: queue.Ordered})
+	require.ErrorIs(t, err, &invalid.Error{Code: invalid.GroupMismatch})
+
+	delete(r.groups, r.groupKey(q.Queue, "g")) // deleted and made again elsewhere, in the other mode
+	_, _, err = r.EnsureGroup(t.Context(), q.Queue, "g", store.GroupOptions{Mode: queue.Ordered})
+	require.NoError(t, err)
+	g, err := c.Group(t.Context(), q, "g", store.GroupOptions{Mode: queue.Ordered})
+	require.NoError(t, err)
+	require.NotEqual(t, old.ID, g.ID)
+}
+
+func TestKnownGroupCostsNoReadUntilItsQueueIsReadAgain(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	q, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	_, err = c.Group(t.Context(), q, "g", store.GroupOptions{})
+	require.NoError(t, err)
+	r.taken()
+	_, err = c.Group(t.Context(), q, "g", store.GroupOptions{})
+	require.NoError(t, err)
+	require.Zero(t, r.taken())
+
+	c.InvalidateQueue("a", "q")
+	q, err = c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	_, err = c.Group(t.Context(), q, "g", store.GroupOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 2, r.taken(), "the queue and the group")
+}
+
+func TestLookingForAGroupDoesNotMakeIt(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	q, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	_, err = c.KnownGroup(t.Context(), q, "g")
+	require.ErrorIs(t, err, store.ErrGroupNotFound)
+	require.Empty(t, r.groups)
+
+	made, err := c.Group(t.Context(), q, "g", store.GroupOptions{})
+	require.NoError(t, err)
+	found, err := c.KnownGroup(t.Context(), q, "g")
+	require.NoError(t, err)
+	require.Same(t, made, found)
+
+	delete(r.groups, r.groupKey(q.Queue, "g"))
+	c.InvalidateGroup(found)
+	_, err = c.KnownGroup(t.Context(), q, "g")
+	require.ErrorIs(t, err, store.ErrGroupNotFound)
+}
+
+func TestNumberOfEntriesIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRows()
+	set := catalog.Defaults()
+	set.Queues = 50
+	c, err := catalog.New(r, clock.NewFake(time.Unix(0, 0)), set)
+	require.NoError(t, err)
+	for i := range 500 {
+		_, err := c.Queue(t.Context(), "a", strings.Repeat("q", i%100)+fmt.Sprint(i), true)
+		require.NoError(t, err)
+	}
+	c.CleanUp()
+	queues, _ := c.Size()
+	require.LessOrEqual(t, queues, 50)
+}
+
+func TestRateIsTheMeanOfTheLastFullSeconds(t *testing.T) {
+	t.Parallel()
+	clk := clock.NewFake(time.Unix(1000, 0))
+	rates := catalog.NewRates(clk)
+
+	for range 20 {
+		rates.Add(7, 100)
+		clk.Advance(time.Second)
+	}
+	require.InDelta(t, 100.0, rates.PerSecond(7), 0.001)
+	require.Zero(t, rates.PerSecond(8))
+
+	clk.Advance(5 * time.Second)
+	require.InDelta(t, 50.0, rates.PerSecond(7), 0.001)
+	clk.Advance(time.Hour)
+	require.Zero(t, rates.PerSecond(7))
+}
+
+func TestRateOfAYoungProcessCountsItsOwnSecondsOnly(t *testing.T) {
+	t.Parallel()
+	clk := clock.NewFake(time.Unix(1000, 0))
+	rates := catalog.NewRates(clk)
+	rates.Add(1, 30)
+	require.Zero(t, rates.PerSecond(1), "no second is full yet")
+	clk.Advance(time.Second)
+	require.InDelta(t, 30.0, rates.PerSecond(1), 0.001)
+	clk.Advance(time.Second)
+	require.InDelta(t, 15.0, rates.PerSecond(1), 0.001)
+}
+
+func TestIdleQueuesMakeRoomForOthersRates(t *testing.T) {
+	t.Parallel()
+	clk := clock.NewFake(time.Unix(1000, 0))
+	rates := catalog.NewRates(clk)
+	for id := range int64(70_000) {
+		rates.Add(id, 1)
+	}
+	clk.Advance(20 * time.Second)
+	rates.Add(1_000_000, 40)
+	clk.Advance(time.Second)
+	require.InDelta(t, 4.0, rates.PerSecond(1_000_000), 0.001)
+}

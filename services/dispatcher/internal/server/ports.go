@@ -1,0 +1,27 @@
+package server
+
+import (
+	"context"
+
+	"postrider.dev/pkg/tenant"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/message"
+)
+
+// Engine serves the hot verbs. The requests it is given have been validated (Validate); it MUST NOT change them and MAY keep their payloads only until
+// it answers. Its errors are those of domain, store and engine: errors.go makes wire errors of them.
+type Engine interface {
+	Push(ctx context.Context, t tenant.ID, req *queuev1.PushRequest) (*queuev1.PushResponse, error)
+	Pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) (*queuev1.PopResponse, error)
+	Ack(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) (*queuev1.AckResponse, error)
+	Renew(ctx context.Context, t tenant.ID, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error)
+	Release(ctx context.Context, t tenant.ID, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error)
+}
+
+// Notifier is told what a control action changed, after its commit. Its methods MUST NOT block. What it does not pass on costs latency only.
+type Notifier interface {
+	// QueueChanged says that the configuration or the groups of a queue changed, or that it was deleted: drop what is cached of it here, and hint others.
+	QueueChanged(t tenant.ID, queue string, deleted bool)
+	// Appended says that messages were appended outside the engine's own flushes: wake pops that wait here, and hint others.
+	Appended(t tenant.ID, queue string, heads map[message.ShardID]message.Offset)
+}
