@@ -1,0 +1,1 @@
+SELECT mesh.announce($1::jsonb)

@@ -1,0 +1,48 @@
+// Package store is the sidecar's only SQL.
+package store
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+
+	"postrider.dev/pkg/pg"
+	"postrider.dev/services/meshhint/internal/domain"
+)
+
+//go:embed announce.sql
+var announceSQL string
+
+//go:embed forget.sql
+var forgetSQL string
+
+// Store writes the node directory.
+type Store struct{ db *pg.DB }
+
+// New returns a store on db.
+func New(db *pg.DB) *Store { return &Store{db: db} }
+
+// Announce writes the nodes with a heartbeat of now, by the database's clock, in one statement. It returns how many were new or changed state or
+// addresses.
+func (s *Store) Announce(ctx context.Context, nodes []domain.Node) (changed int, err error) {
+	rows, err := json.Marshal(nodes)
+	if err != nil {
+		return 0, fmt.Errorf("encode nodes: %w", err)
+	}
+	if err := s.db.QueryRow(ctx, announceSQL, string(rows)).Scan(&changed); err != nil {
+		return 0, fmt.Errorf("announce nodes: %w", err)
+	}
+	return changed, nil
+}
+
+// Forget removes nodes that were silent for an hour.
+func (s *Store) Forget(ctx context.Context) error {
+	if _, err := s.db.Exec(ctx, forgetSQL); err != nil {
+		return fmt.Errorf("forget nodes: %w", err)
+	}
+	return nil
+}
+
+// Ready returns nil when the database answers.
+func (s *Store) Ready(ctx context.Context) error { return s.db.Ready(ctx) }
