@@ -50,7 +50,7 @@ CREATE TABLE dispatcher.shards (
     tail           bigint      NOT NULL DEFAULT 0, -- the first offset that is kept
     end_bytes      bigint      NOT NULL DEFAULT 0, -- bytes of bodies ever appended
     tail_bytes     bigint      NOT NULL DEFAULT 0, -- bytes of bodies trimmed
-    last_at        timestamptz NOT NULL DEFAULT '-infinity', -- of the newest segment; never decreases
+    last_at        timestamptz NOT NULL DEFAULT '1970-01-01 00:00:00+00', -- of the newest segment; never decreases
     config_version bigint      NOT NULL DEFAULT 1, -- of the queue; written with it, read back by every flush
     queue_id       bigint      NOT NULL,
     lane           smallint    NOT NULL DEFAULT 0,
@@ -100,8 +100,6 @@ CREATE TABLE dispatcher.group_shards (
     low             bigint NOT NULL DEFAULT 0, -- the first unsettled offset
     unsettled_below bigint NOT NULL DEFAULT 0, -- unsettled messages below the pair, in chunk rows
     lease_low       bigint NOT NULL DEFAULT 0, -- no lease is older than this version
-    chunks_version  bigint NOT NULL DEFAULT 0, -- the version that last touched chunk rows, so that a refresh may leave them unread
-    retries_version bigint NOT NULL DEFAULT 0, -- the same for retry rows
     CONSTRAINT group_shards_id_version_pk PRIMARY KEY (id, version)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000, vacuum_truncate = false);
@@ -110,7 +108,7 @@ ALTER TABLE dispatcher.group_shards ALTER COLUMN hot SET STORAGE PLAIN;
 -- Settled bits of chunks outside the inline pair. No row: below the pair all is settled, above it nothing is.
 CREATE TABLE dispatcher.settled_chunks (
     key      uuid     NOT NULL CONSTRAINT settled_chunks_key_pk PRIMARY KEY, -- group-shard | chunk
-    encoding smallint NOT NULL,
+    encoding smallint NOT NULL, -- 1 unsettled offsets, two bytes each; 2 bitmap; 3 nothing settled
     data     bytea    NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000, vacuum_truncate = false);
@@ -133,30 +131,31 @@ CREATE TABLE dispatcher.retries (
     deliveries     integer     NOT NULL,
     available_at   timestamptz NOT NULL,
     alone_through  bigint      NOT NULL,
-    blocking       boolean     NOT NULL DEFAULT true,
     last_error     text        NOT NULL DEFAULT ''
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000, vacuum_truncate = false);
 
 -- Snapshots of messages out of attempts or rejected. They outlive the log, the group and the queue.
 CREATE TABLE dispatcher.dead_letters (
-    id          uuid        NOT NULL CONSTRAINT dead_letters_id_pk PRIMARY KEY, -- grows with time
-    tenant_id   text        NOT NULL,
-    queue_id    bigint      NOT NULL,
-    group_id    bigint      NOT NULL,
-    group_name  text        NOT NULL,
-    shard_id    bigint      NOT NULL,
-    "offset"    bigint      NOT NULL,
-    partition   text        NOT NULL,
-    client_id   text        NOT NULL DEFAULT '',
-    headers     bytea       NOT NULL DEFAULT '',
-    payload     bytea,               -- null: the message was trimmed while it waited
-    attempts    integer     NOT NULL, -- deliveries
-    failures    integer     NOT NULL,
-    reason      text        NOT NULL,
-    last_error  text        NOT NULL DEFAULT '',
-    failed_at   timestamptz NOT NULL,
-    redriven_at timestamptz
+    id           uuid        NOT NULL CONSTRAINT dead_letters_id_pk PRIMARY KEY, -- grows with time
+    tenant_id    text        NOT NULL,
+    queue_id     bigint      NOT NULL,
+    group_id     bigint      NOT NULL,
+    group_name   text        NOT NULL,
+    shard_id     bigint      NOT NULL,
+    "offset"     bigint      NOT NULL,
+    partition_hash bigint    NOT NULL,
+    partition    text,                 -- null, and so the payload: the message was trimmed while it waited
+    client_id    text        NOT NULL DEFAULT '',
+    content_type text        NOT NULL DEFAULT '',
+    headers      bytea       NOT NULL DEFAULT '', -- pairs of name and value, each behind its length as a varint
+    payload      bytea,
+    deliveries   integer     NOT NULL,
+    failures     integer     NOT NULL,
+    reason       text        NOT NULL CONSTRAINT dead_letters_reason_ck CHECK (reason IN ('attempts', 'expired', 'rejected')),
+    last_error   text        NOT NULL DEFAULT '',
+    failed_at    timestamptz NOT NULL,
+    redriven_at  timestamptz
 );
 ALTER TABLE dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERNAL;
 CREATE INDEX dead_letters_group_id_id_idx ON dispatcher.dead_letters (group_id, id);

@@ -1,9 +1,14 @@
 // Package migrations holds the schema of the dispatcher: forward-only steps, embedded, and schema.sql, the golden dump of their result.
 package migrations
 
-import "embed"
+import (
+	"embed"
 
-// FS holds the steps, in goose's format.
-//
+	"postrider.dev/pkg/migrate"
+)
+
 //go:embed 0*.sql
-var FS embed.FS
+var files embed.FS
+
+// Set is the steps and the schema they belong to.
+func Set() migrate.Set { return migrate.Set{Schema: "dispatcher", FS: files} }
