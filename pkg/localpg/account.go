@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"postrider.dev/pkg/child"
 )
 
 // account is the user the server runs as; nil means the current one.
@@ -33,6 +35,14 @@ func unprivileged() (*account, error) {
 		return &account{uid: uint32(uid), gid: uint32(gid)}, nil
 	}
 	return nil, errors.New("started by root, and neither user postgres nor nobody exists to run the server")
+}
+
+// user is the account as a child's user.
+func (a *account) user() *child.User {
+	if a == nil {
+		return nil
+	}
+	return &child.User{UID: a.uid, GID: a.gid}
 }
 
 // chown gives path to the account.

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"postrider.dev/pkg/child"
 )
 
 const accessRules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
@@ -106,10 +107,8 @@ func (s *Server) initialise(ctx context.Context) error {
 	if !s.opts.Durable {
 		args = append(args, "--no-sync")
 	}
-	cmd := exec.CommandContext(ctx, s.opts.Binaries.Path("initdb"), args...) //nolint:gosec // the programs are the operator's choice
-	cmd.Env, cmd.Dir, cmd.SysProcAttr = environment(), "/", attributes(s.acct)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return &StartError{Log: string(out), Err: fmt.Errorf("initdb: %w", err)}
+	if err := s.runInitdb(ctx, args); err != nil {
+		return err
 	}
 	// The file exists and keeps its owner. Whoever can enter the socket's folder is trusted; on TCP every local user could knock.
 	if err := os.WriteFile(filepath.Join(half, "pg_hba.conf"), []byte(accessRules), 0o600); err != nil {
@@ -117,6 +116,29 @@ func (s *Server) initialise(ctx context.Context) error {
 	}
 	if err := os.Rename(half, s.DataDir()); err != nil {
 		return fmt.Errorf("finish the cluster: %w", err)
+	}
+	return nil
+}
+
+// runInitdb runs initdb as the server's user.
+func (s *Server) runInitdb(ctx context.Context, args []string) error {
+	log, offset, err := openLog(s.LogFile())
+	if err != nil {
+		return err
+	}
+	proc, err := child.Launch(ctx, child.Spec{
+		Program: s.opts.Binaries.Path("initdb"), Args: args, Env: environment(), Output: log, User: s.acct.user(),
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-proc.Done():
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("initdb: %w", context.Cause(ctx)), proc.Kill())
+	}
+	if err := proc.Err(); err != nil {
+		return &StartError{Log: readLog(s.LogFile(), offset), Err: fmt.Errorf("initdb: %w", err)}
 	}
 	return nil
 }
@@ -132,7 +154,7 @@ func (s *Server) clearPredecessor(ctx context.Context) (crashed bool, err error)
 			return crashed, err
 		}
 		crashed = true
-		if !isServer(pid, s.DataDir()) {
+		if !isServer(ctx, pid, s.DataDir()) {
 			return crashed, s.dropStalePID(file, pid)
 		}
 		sig := syscall.SIGINT

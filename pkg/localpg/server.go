@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"postrider.dev/pkg/child"
 	"postrider.dev/pkg/clock"
 )
 
@@ -27,6 +28,12 @@ const probeEvery = 20 * time.Millisecond
 
 // predecessorPatience bounds the wait for a crashed predecessor's processes to leave the data folder.
 const predecessorPatience = 10 * time.Second
+
+// How long a fast and then an immediate shutdown may take.
+const (
+	stopPatience = time.Minute
+	quitPatience = 5 * time.Second
+)
 
 // Server is a running (or stopped, or killed) private server. Its methods are safe for concurrent use; Start, Stop, Restart and Kill exclude
 // one another.
@@ -40,7 +47,7 @@ type Server struct {
 	lock    *os.File // flock: this process owns dir
 
 	mu       sync.Mutex // held during a change of state; guards what follows
-	proc     *process
+	proc     *child.Process
 	password string
 }
 
@@ -147,7 +154,7 @@ func (s *Server) TCPDSN(database string) string {
 func (s *Server) Exited() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.done
+	return s.proc.Done()
 }
 
 // Stop ends the server cleanly: open sessions are closed, the data is consistent and needs no recovery. When ctx ends first the server is
@@ -155,23 +162,37 @@ func (s *Server) Exited() <-chan struct{} {
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.proc.stop(ctx, s.clk)
+	err := s.stop(ctx)
 	s.close()
 	return err
 }
 
-// Kill ends the server's main process with SIGKILL and returns when it is gone. The folder stays owned: Restart brings the server back.
-func (s *Server) Kill() error {
+// Kill ends the server with SIGKILL, as a crash would, its sessions' processes included: alone, those would serve on for a moment. When it returns
+// nobody serves the data. The folder stays owned: Restart brings the server back, through crash recovery.
+func (s *Server) Kill(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.kill()
+	if s.proc.Ended() {
+		return nil
+	}
+	if err := s.proc.Signal(syscall.SIGSTOP); err != nil { // it must not fork while we look
+		return err
+	}
+	sessions, err := childrenOf(ctx, s.proc.PID())
+	err = errors.Join(err, s.proc.Kill())
+	for _, pid := range sessions {
+		if kerr := syscall.Kill(pid, syscall.SIGKILL); kerr != nil && !errors.Is(kerr, syscall.ESRCH) {
+			err = errors.Join(err, fmt.Errorf("kill session %d: %w", pid, kerr))
+		}
+	}
+	return err
 }
 
 // Restart stops the server cleanly if it runs, and starts it again at the same address. When it returns nil it accepts connections.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.proc.stop(ctx, s.clk); err != nil {
+	if err := s.stop(ctx); err != nil {
 		return err
 	}
 	return s.start(ctx)
@@ -181,7 +202,20 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) Signal(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.cmd.Process.Signal(sig)
+	return s.proc.Signal(sig)
+}
+
+// stop asks for a fast shutdown; when ctx ends first, for an immediate one.
+func (s *Server) stop(ctx context.Context) error {
+	if s.proc == nil {
+		return nil
+	}
+	return s.proc.Stop(ctx, s.clk, child.Step{Signal: syscall.SIGINT, Patience: stopPatience}, child.Step{Signal: syscall.SIGQUIT, Patience: quitPatience})
+}
+
+// environment holds nothing of ours: PGDATA, PGOPTIONS, PGPORT or a locale of the caller would change the server.
+func environment() []string {
+	return []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC", "HOME=/"}
 }
 
 // start runs the server until it is ready. A predecessor that crashed may hold its shared memory a little longer: then it is tried again.
@@ -209,19 +243,21 @@ func (s *Server) startOnce(ctx context.Context) error {
 		return err
 	}
 	args := append([]string{"-D", s.DataDir()}, s.opts.arguments(s.sockets, s.port)...)
-	proc, err := launch(ctx, s.acct, s.opts.Binaries.Path("postgres"), args, log)
+	proc, err := child.Launch(ctx, child.Spec{
+		Program: s.opts.Binaries.Path("postgres"), Args: args, Env: environment(), Output: log, User: s.acct.user(), DeathSignal: syscall.SIGINT,
+	})
 	if err != nil {
 		return err
 	}
 	s.proc = proc
 	if err := s.awaitReady(ctx, proc, offset); err != nil {
-		return errors.Join(err, proc.kill())
+		return errors.Join(err, proc.Kill())
 	}
 	return nil
 }
 
 // awaitReady returns when the server lets a session in and, with TCP, the session has set a new password.
-func (s *Server) awaitReady(ctx context.Context, proc *process, offset int64) error {
+func (s *Server) awaitReady(ctx context.Context, proc *child.Process, offset int64) error {
 	tick := s.clk.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
@@ -230,8 +266,8 @@ func (s *Server) awaitReady(ctx context.Context, proc *process, offset int64) er
 			return nil
 		}
 		select {
-		case <-proc.done:
-			return &StartError{Log: readLog(s.LogFile(), offset), Err: proc.err}
+		case <-proc.Done():
+			return &StartError{Log: readLog(s.LogFile(), offset), Err: proc.Err()}
 		case <-ctx.Done():
 			return &StartError{Log: readLog(s.LogFile(), offset), Err: errors.Join(context.Cause(ctx), err)}
 		case <-tick.C():

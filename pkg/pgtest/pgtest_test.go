@@ -89,7 +89,7 @@ func TestOwnServerCanBeKilledAndComesBackWithItsData(t *testing.T) {
 	_, err = db.Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer")
 	require.NoError(t, err)
 
-	require.NoError(t, server.Kill())
+	require.NoError(t, server.Kill(t.Context()))
 	_, err = db.Exec(t.Context(), "SELECT 1")
 	require.True(t, pg.IsConnectionLost(err), "%v", err)
 	require.NoError(t, server.Restart(t.Context()))
