@@ -158,9 +158,8 @@ CREATE TABLE dispatcher.dead_letters (
     redriven_at  timestamptz
 );
 ALTER TABLE dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERNAL;
-CREATE INDEX dead_letters_group_id_id_idx ON dispatcher.dead_letters (group_id, id);
 CREATE INDEX dead_letters_queue_id_id_idx ON dispatcher.dead_letters (queue_id, id);
-CREATE INDEX dead_letters_open_queue_id_group_id_idx ON dispatcher.dead_letters (queue_id, group_id) WHERE redriven_at IS NULL; -- counts
+CREATE INDEX dead_letters_open_queue_id_group_name_id_idx ON dispatcher.dead_letters (queue_id, group_name, id) WHERE redriven_at IS NULL;
 
 -- Names of partitions, for listing only; written behind the log, never in a flush.
 CREATE TABLE dispatcher.partitions (
@@ -182,6 +181,6 @@ CREATE TABLE dispatcher.catalogued (
 CREATE TABLE dispatcher.garbage (
     kind text   NOT NULL CONSTRAINT garbage_kind_ck CHECK (kind IN ('group_shard', 'shard', 'queue')),
     id   bigint NOT NULL,
-    made_at timestamptz NOT NULL DEFAULT dispatcher.now(),
+    page bigint NOT NULL DEFAULT 0, -- shard: pages of idempotency_keys below it are done, since that table is scanned once by place
     CONSTRAINT garbage_kind_id_pk PRIMARY KEY (kind, id)
 );
