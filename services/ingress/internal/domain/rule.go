@@ -1,0 +1,228 @@
+// Package domain holds what the front door decides: who may call what (Policies), what a request may hold (Rules), and what a key looks like.
+// It is pure: no I/O, no clock, no protobuf.
+package domain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"postrider.dev/pkg/tenant"
+)
+
+// Codes of violations; they go to the client as they are.
+const (
+	CodeMissing     = "MISSING_FIELD"
+	CodeNameTooLong = "NAME_TOO_LONG"
+	CodeInvalidName = "INVALID_NAME"
+	CodeInvalidUTF8 = "INVALID_UTF8"
+	CodeTooLong     = "VALUE_TOO_LONG"
+	CodeOutOfRange  = "VALUE_OUT_OF_RANGE"
+	CodeUnknownEnum = "UNKNOWN_ENUM_VALUE"
+	CodeTooMany     = "TOO_MANY_ITEMS"
+	CodeHeaders     = "HEADERS_TOO_LARGE"
+	CodeTooLarge    = "MESSAGE_TOO_LARGE"
+	CodeMediaType   = "INVALID_CONTENT_TYPE"
+	CodeStart       = "INVALID_START"
+	CodeTime        = "INVALID_TIME"
+	CodeTenant      = "INVALID_TENANT"
+	CodeConflict    = "CONFLICTING_FIELDS"
+	CodeUnknownOpt  = "UNKNOWN_OPTION"
+	CodeNotJSON     = "PAYLOAD_NOT_JSON"
+)
+
+// Check is the kind of test a Rule makes.
+type Check uint8
+
+// The kinds of tests.
+const (
+	Free      Check = iota // anything the type can say, such as a flag or a caller's own number
+	Name                   // Min to Max bytes of UTF-8 without NUL
+	Text                   // up to Max bytes of UTF-8 without NUL, for people
+	Token                  // text we made and get back: printable ASCII, up to Max bytes
+	Count                  // a number from Min to Max; where it may be left out, 0 is left out
+	Span                   // a duration from Min to Max
+	Instant                // a timestamp that exists
+	Enum                   // a value the contract names
+	List                   // Min to Max elements
+	Headers                // up to Max pairs, HeaderBytes together
+	Payload                // up to Max bytes
+	MediaType              // a media type, up to Max bytes
+	Start                  // earliest, latest or an RFC 3339 time
+	TenantID               // a tenant's id
+	Nested                 // a message with rules of its own
+)
+
+// Rule limits one field of the surface, over REST and gRPC alike.
+type Rule struct {
+	Message  string // the contract's message, such as PopRequest
+	Field    string // its field, such as batch
+	Check    Check
+	Required bool
+	Min, Max int64 // bytes, elements, numbers or nanoseconds, as Check says
+}
+
+// Name is unique among the rules: PopRequest.batch.
+func (r Rule) Name() string { return r.Message + "." + r.Field }
+
+// Violation is what is wrong with a value.
+type Violation struct {
+	Rule   string
+	Field  string
+	Code   string
+	Detail string
+	// Size and Limit are set where a size is at fault.
+	Size, Limit int64
+}
+
+func (r Rule) fault(code, format string, args ...any) *Violation {
+	return &Violation{Rule: r.Name(), Field: r.Field, Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Missing returns the violation for an absent value, or nil if it may be absent.
+func (r Rule) Missing() *Violation {
+	if !r.Required {
+		return nil
+	}
+	return r.fault(CodeMissing, "%s is needed", r.Field)
+}
+
+// String tests a text field; nil means good.
+func (r Rule) String(v string) *Violation {
+	if v == "" {
+		return r.Missing()
+	}
+	if int64(len(v)) > r.Max {
+		code := CodeTooLong
+		if r.Check == Name {
+			code = CodeNameTooLong
+		}
+		f := r.fault(code, "%s has %d bytes, at most %d are allowed", r.Field, len(v), r.Max)
+		f.Size, f.Limit = int64(len(v)), r.Max
+		return f
+	}
+	if !utf8.ValidString(v) {
+		return r.fault(CodeInvalidUTF8, "%s is not UTF-8", r.Field)
+	}
+	return r.content(v)
+}
+
+func (r Rule) content(v string) *Violation {
+	switch r.Check {
+	case Name, Text:
+		if strings.IndexByte(v, 0) >= 0 {
+			return r.fault(CodeInvalidName, "%s holds a NUL", r.Field)
+		}
+	case Token:
+		if !printable(v) {
+			return r.fault(CodeInvalidName, "%s holds something other than printable ASCII", r.Field)
+		}
+	case MediaType:
+		if !isMediaType(v) {
+			return r.fault(CodeMediaType, "%s is not a media type such as application/json", r.Field)
+		}
+	case Start:
+		if _, err := time.Parse(time.RFC3339, v); err != nil && v != "earliest" && v != "latest" {
+			return r.fault(CodeStart, "%s is earliest, latest or an RFC 3339 time", r.Field)
+		}
+	case TenantID:
+		if _, err := tenant.Parse(v); err != nil {
+			return r.fault(CodeTenant, "%v", err)
+		}
+	default:
+	}
+	return nil
+}
+
+func printable(v string) bool {
+	for i := range len(v) {
+		if v[i] <= ' ' || v[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// Number tests a count.
+func (r Rule) Number(v int64) *Violation {
+	if v >= r.Min && v <= r.Max {
+		return nil
+	}
+	return r.fault(CodeOutOfRange, "%s is %d, from %d to %d is allowed", r.Field, v, r.Min, r.Max)
+}
+
+// Duration tests a span; ok tells whether the value is a duration at all.
+func (r Rule) Duration(d time.Duration, ok bool) *Violation {
+	low, high := time.Duration(r.Min), time.Duration(r.Max)
+	if ok && d >= low && d <= high {
+		return nil
+	}
+	return r.fault(CodeOutOfRange, "%s is out of range, from %s to %s is allowed", r.Field, low, high)
+}
+
+// Time tests a timestamp; ok tells whether it exists.
+func (r Rule) Time(ok bool) *Violation {
+	if ok {
+		return nil
+	}
+	return r.fault(CodeTime, "%s is no valid time", r.Field)
+}
+
+// Known tests an enum; known tells whether the contract names the value.
+func (r Rule) Known(known bool) *Violation {
+	if known {
+		return nil
+	}
+	return r.fault(CodeUnknownEnum, "%s has a value that is not known", r.Field)
+}
+
+// Len tests the number of elements.
+func (r Rule) Len(n int) *Violation {
+	switch {
+	case n == 0 && r.Min > 0:
+		return r.fault(CodeMissing, "%s is needed", r.Field)
+	case int64(n) > r.Max:
+		f := r.fault(CodeTooMany, "%s has %d elements, at most %d are allowed", r.Field, n, r.Max)
+		f.Size, f.Limit = int64(n), r.Max
+		return f
+	}
+	return nil
+}
+
+// Bytes tests the size of a payload.
+func (r Rule) Bytes(n int) *Violation {
+	if int64(n) <= r.Max {
+		return nil
+	}
+	f := r.fault(CodeTooLarge, "%s has %d bytes, at most %d are allowed", r.Field, n, r.Max)
+	f.Size, f.Limit = int64(n), r.Max
+	return f
+}
+
+// Pairs tests headers.
+func (r Rule) Pairs(h map[string]string) *Violation {
+	if int64(len(h)) > r.Max {
+		f := r.fault(CodeHeaders, "%s has %d entries, at most %d are allowed", r.Field, len(h), r.Max)
+		f.Size, f.Limit = int64(len(h)), r.Max
+		return f
+	}
+	size := 0
+	for k, v := range h {
+		size += len(k) + len(v)
+		switch {
+		case k == "":
+			return r.fault(CodeInvalidName, "%s has an empty name", r.Field)
+		case !utf8.ValidString(k), !utf8.ValidString(v):
+			return r.fault(CodeInvalidUTF8, "%s hold something other than UTF-8", r.Field)
+		case strings.IndexByte(k, 0) >= 0, strings.IndexByte(v, 0) >= 0:
+			return r.fault(CodeInvalidName, "%s hold a NUL", r.Field)
+		}
+	}
+	if size > HeaderBytes {
+		f := r.fault(CodeHeaders, "%s have %d bytes together, at most %d are allowed", r.Field, size, HeaderBytes)
+		f.Size, f.Limit = int64(size), HeaderBytes
+		return f
+	}
+	return nil
+}
