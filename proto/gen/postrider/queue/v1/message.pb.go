@@ -1052,7 +1052,9 @@ type PopResponse struct {
 	// Results of PopRequest.settle.
 	Settled []*AckResult `protobuf:"bytes,4,rep,name=settled,proto3" json:"settled,omitempty"`
 	// True when the node is going away: ask again, elsewhere.
-	Draining      bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	// How long the lease is, counted from no earlier than the pop was sent: what a client without the database's clock can trust.
+	LeaseDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1120,6 +1122,13 @@ func (x *PopResponse) GetDraining() bool {
 		return x.Draining
 	}
 	return false
+}
+
+func (x *PopResponse) GetLeaseDuration() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseDuration
+	}
+	return nil
 }
 
 // Settlement names a message and what to do with it.
@@ -1473,8 +1482,10 @@ func (x *RenewRequest) GetDuration() *durationpb.Duration {
 type RenewResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What is left of the lease, counted from no earlier than the renewal was sent.
+	LeaseDuration *durationpb.Duration `protobuf:"bytes,2,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewResponse) Reset() {
@@ -1510,6 +1521,13 @@ func (*RenewResponse) Descriptor() ([]byte, []int) {
 func (x *RenewResponse) GetLeaseExpiresAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.LeaseExpiresAt
+	}
+	return nil
+}
+
+func (x *RenewResponse) GetLeaseDuration() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseDuration
 	}
 	return nil
 }
@@ -1974,7 +1992,7 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x02\n" +
 	"\vPopResponse\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\tR\x05lease\x12D\n" +
 	"\x10lease_expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12<\n" +
@@ -1982,7 +2000,8 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"deliveries\x18\x03 \x03(\v2\x1c.postrider.queue.v1.DeliveryR\n" +
 	"deliveries\x127\n" +
 	"\asettled\x18\x04 \x03(\v2\x1d.postrider.queue.v1.AckResultR\asettled\x12\x1a\n" +
-	"\bdraining\x18\x05 \x01(\bR\bdraining\"\xe6\x01\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\x12@\n" +
+	"\x0elease_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\"\xe6\x01\n" +
 	"\n" +
 	"Settlement\x12\x1d\n" +
 	"\n" +
@@ -2011,9 +2030,10 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\tR\x05lease\x125\n" +
-	"\bduration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bduration\"U\n" +
+	"\bduration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\x97\x01\n" +
 	"\rRenewResponse\x12D\n" +
-	"\x10lease_expires_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\"]\n" +
+	"\x10lease_expires_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12@\n" +
+	"\x0elease_duration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\"]\n" +
 	"\x0eReleaseRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\tR\x05lease\x12\x1f\n" +
@@ -2132,24 +2152,26 @@ var file_postrider_queue_v1_message_proto_depIdxs = []int32{
 	32, // 15: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
 	14, // 16: postrider.queue.v1.PopResponse.deliveries:type_name -> postrider.queue.v1.Delivery
 	18, // 17: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
-	3,  // 18: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
-	31, // 19: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
-	16, // 20: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
-	4,  // 21: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
-	7,  // 22: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
-	18, // 23: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
-	31, // 24: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
-	32, // 25: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	30, // 26: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	32, // 27: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
-	6,  // 28: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
-	9,  // 29: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
-	7,  // 30: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	31, // 18: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
+	3,  // 19: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
+	31, // 20: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
+	16, // 21: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
+	4,  // 22: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
+	7,  // 23: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
+	18, // 24: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
+	31, // 25: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
+	32, // 26: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	31, // 27: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
+	30, // 28: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	32, // 29: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
+	6,  // 30: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
+	9,  // 31: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
+	7,  // 32: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_message_proto_init() }
