@@ -9,7 +9,7 @@ type Config struct {
 	MaxAttempts       int           // failures after which a message is a dead letter
 	Backoff           Backoff
 	MaxMessageBytes   int           // of payload and headers together
-	IdempotencyWindow time.Duration // how long a key is remembered; 0 = keys are refused to matter
+	IdempotencyWindow time.Duration // how long a key is remembered; 0 = keys are not remembered
 	Shards            int           // fixed when the queue is created
 	MaxGroups         int
 }

@@ -1,0 +1,286 @@
+package queue
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"postrider.dev/services/dispatcher/internal/domain/invalid"
+)
+
+// Option names one setting of a queue, as it is written on the wire and in the database.
+type Option string
+
+// The options. Each is enforced; there is no setting that does nothing.
+const (
+	OptLease             Option = "lease"
+	OptMaxAttempts       Option = "max_attempts"
+	OptBackoffBase       Option = "backoff_base"
+	OptBackoffCap        Option = "backoff_cap"
+	OptMaxMessageBytes   Option = "max_message_bytes"
+	OptIdempotencyWindow Option = "idempotency_window"
+	OptShards            Option = "shards"
+	OptMaxGroups         Option = "max_groups"
+)
+
+// Bounds and the defaults of DESIGN 16.
+const (
+	MinLease, DefaultLease, MaxLease                                    = time.Second, 30 * time.Second, 12 * time.Hour
+	MinAttempts, DefaultAttempts, MaxAttempts                           = 1, 5, 10_000
+	MinBackoff, DefaultBackoffBase, MaxBackoff                          = time.Millisecond, time.Second, 24 * time.Hour
+	DefaultBackoffCap                                                   = 5 * time.Minute
+	MinMessageBytes, DefaultMessageBytes, MaxMessageBytes               = 1, 1 << 20, NodeMessageBytes
+	DefaultIdempotencyWindow, MaxIdempotencyWindow                      = time.Hour, 7 * 24 * time.Hour
+	MinShards, DefaultShards, MaxShards                                 = 1, 1, 64
+	MinGroups, DefaultGroups, MaxGroups                                 = 1, 100, 10_000
+	MaxDelay                                              time.Duration = 24 * time.Hour // of a nack
+)
+
+// Options are the settings somebody chose; nil means the default. This is what is stored, so that a default may change.
+type Options struct {
+	Lease             *time.Duration
+	MaxAttempts       *int
+	BackoffBase       *time.Duration
+	BackoffCap        *time.Duration
+	MaxMessageBytes   *int
+	IdempotencyWindow *time.Duration
+	Shards            *int
+	MaxGroups         *int
+}
+
+// Patch is a change of options: what is set in Set, and what goes back to its default.
+type Patch struct {
+	Set   Options
+	Reset []Option
+}
+
+// Resolve fills in the defaults.
+func (o Options) Resolve() Config {
+	return Config{
+		Lease:             or(o.Lease, DefaultLease),
+		MaxAttempts:       or(o.MaxAttempts, DefaultAttempts),
+		Backoff:           Backoff{Base: or(o.BackoffBase, DefaultBackoffBase), Cap: or(o.BackoffCap, DefaultBackoffCap)},
+		MaxMessageBytes:   or(o.MaxMessageBytes, DefaultMessageBytes),
+		IdempotencyWindow: or(o.IdempotencyWindow, DefaultIdempotencyWindow),
+		Shards:            or(o.Shards, DefaultShards),
+		MaxGroups:         or(o.MaxGroups, DefaultGroups),
+	}
+}
+
+// Merge applies a patch to the options of an existing queue and checks the result; o is unchanged. An option that is fixed at
+// creation may be repeated with its value, not changed.
+func (o Options) Merge(p Patch) (Options, error) {
+	before := o.Resolve().Shards
+	next, err := o.merge(p)
+	if err != nil {
+		return Options{}, err
+	}
+	if next.Resolve().Shards != before {
+		return Options{}, invalid.New(invalid.OptionFixed, string(OptShards), "is fixed at %d since the queue was created", before)
+	}
+	return next, nil
+}
+
+// Create is Merge for a queue that does not exist yet: every option may be given.
+func Create(p Patch) (Options, error) { return Options{}.merge(p) }
+
+func (o Options) merge(p Patch) (Options, error) {
+	for _, name := range p.Reset {
+		if !o.reset(name) {
+			return Options{}, unknown(string(name))
+		}
+	}
+	o.Lease, o.MaxAttempts = first(p.Set.Lease, o.Lease), first(p.Set.MaxAttempts, o.MaxAttempts)
+	o.BackoffBase, o.BackoffCap = first(p.Set.BackoffBase, o.BackoffBase), first(p.Set.BackoffCap, o.BackoffCap)
+	o.MaxMessageBytes = first(p.Set.MaxMessageBytes, o.MaxMessageBytes)
+	o.IdempotencyWindow = first(p.Set.IdempotencyWindow, o.IdempotencyWindow)
+	o.Shards, o.MaxGroups = first(p.Set.Shards, o.Shards), first(p.Set.MaxGroups, o.MaxGroups)
+	return o, o.Resolve().Validate()
+}
+
+func (o *Options) reset(name Option) bool {
+	switch name {
+	case OptLease:
+		o.Lease = nil
+	case OptMaxAttempts:
+		o.MaxAttempts = nil
+	case OptBackoffBase:
+		o.BackoffBase = nil
+	case OptBackoffCap:
+		o.BackoffCap = nil
+	case OptMaxMessageBytes:
+		o.MaxMessageBytes = nil
+	case OptIdempotencyWindow:
+		o.IdempotencyWindow = nil
+	case OptShards:
+		o.Shards = nil
+	case OptMaxGroups:
+		o.MaxGroups = nil
+	default:
+		return false
+	}
+	return true
+}
+
+// Validate reports the first option that is out of its bounds.
+func (c Config) Validate() error {
+	checks := []error{
+		within(OptLease, c.Lease, MinLease, MaxLease),
+		within(OptMaxAttempts, c.MaxAttempts, MinAttempts, MaxAttempts),
+		within(OptBackoffBase, c.Backoff.Base, MinBackoff, MaxBackoff),
+		within(OptBackoffCap, c.Backoff.Cap, c.Backoff.Base, MaxBackoff),
+		within(OptMaxMessageBytes, c.MaxMessageBytes, MinMessageBytes, MaxMessageBytes),
+		within(OptIdempotencyWindow, c.IdempotencyWindow, 0, MaxIdempotencyWindow),
+		within(OptShards, c.Shards, MinShards, MaxShards),
+		within(OptMaxGroups, c.MaxGroups, MinGroups, MaxGroups),
+	}
+	for _, err := range checks {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ParsePatch reads a JSON object of options. null resets one; durations are texts such as "30s"; an unknown or repeated name is an
+// error that names it.
+func ParsePatch(raw []byte) (Patch, error) {
+	var p Patch
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return Patch{}, invalid.New(invalid.OptionType, "options", "must be a JSON object")
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		key, err := d.Token()
+		name, ok := key.(string)
+		if err != nil || !ok {
+			return Patch{}, invalid.New(invalid.OptionType, "options", "is not well-formed JSON")
+		}
+		if seen[name] {
+			return Patch{}, invalid.New(invalid.OptionType, name, "is given twice")
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return Patch{}, invalid.New(invalid.OptionType, name, "is not well-formed JSON")
+		}
+		if err := p.put(Option(name), value); err != nil {
+			return Patch{}, err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return Patch{}, invalid.New(invalid.OptionType, "options", "is not well-formed JSON")
+	}
+	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // io.EOF is never wrapped by a Decoder
+		return Patch{}, invalid.New(invalid.OptionType, "options", "has something behind the object")
+	}
+	return p, nil
+}
+
+func (p *Patch) put(name Option, value json.RawMessage) error {
+	var probe Options
+	if !probe.reset(name) {
+		return unknown(string(name))
+	}
+	if string(value) == "null" {
+		p.Reset = append(p.Reset, name)
+		return nil
+	}
+	var err error
+	switch s := &p.Set; name {
+	case OptLease:
+		s.Lease, err = duration(name, value)
+	case OptMaxAttempts:
+		s.MaxAttempts, err = integer(name, value)
+	case OptBackoffBase:
+		s.BackoffBase, err = duration(name, value)
+	case OptBackoffCap:
+		s.BackoffCap, err = duration(name, value)
+	case OptMaxMessageBytes:
+		s.MaxMessageBytes, err = integer(name, value)
+	case OptIdempotencyWindow:
+		s.IdempotencyWindow, err = duration(name, value)
+	case OptShards:
+		s.Shards, err = integer(name, value)
+	case OptMaxGroups:
+		s.MaxGroups, err = integer(name, value)
+	}
+	return err
+}
+
+// MarshalJSON writes what was chosen, and nothing that is a default.
+func (o Options) MarshalJSON() ([]byte, error) {
+	out := map[Option]any{}
+	for name, d := range map[Option]*time.Duration{
+		OptLease: o.Lease, OptBackoffBase: o.BackoffBase, OptBackoffCap: o.BackoffCap, OptIdempotencyWindow: o.IdempotencyWindow,
+	} {
+		if d != nil {
+			out[name] = d.String()
+		}
+	}
+	for name, n := range map[Option]*int{
+		OptMaxAttempts: o.MaxAttempts, OptMaxMessageBytes: o.MaxMessageBytes, OptShards: o.Shards, OptMaxGroups: o.MaxGroups,
+	} {
+		if n != nil {
+			out[name] = *n
+		}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (o *Options) UnmarshalJSON(raw []byte) error {
+	p, err := ParsePatch(raw)
+	if err != nil {
+		return fmt.Errorf("stored options: %w", err)
+	}
+	*o = p.Set
+	return nil
+}
+
+func duration(name Option, raw json.RawMessage) (*time.Duration, error) {
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, invalid.New(invalid.OptionType, string(name), `must be a duration such as "30s"`)
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return nil, invalid.New(invalid.OptionType, string(name), `must be a duration such as "30s"`)
+	}
+	return &d, nil
+}
+
+func integer(name Option, raw json.RawMessage) (*int, error) {
+	var n int
+	if err := json.Unmarshal(raw, &n); err != nil {
+		return nil, invalid.New(invalid.OptionType, string(name), "must be a whole number")
+	}
+	return &n, nil
+}
+
+func within[T int | time.Duration](name Option, v, low, high T) error {
+	if v < low || v > high {
+		return invalid.New(invalid.OutOfRange, string(name), "is %v, must be %v to %v", v, low, high)
+	}
+	return nil
+}
+
+func unknown(name string) error { return invalid.New(invalid.OptionUnknown, name, "is not an option") }
+
+func or[T any](p *T, fallback T) T {
+	if p != nil {
+		return *p
+	}
+	return fallback
+}
+
+func first[T any](a, b *T) *T {
+	if a != nil {
+		return a
+	}
+	return b
+}
