@@ -1,0 +1,212 @@
+package postrider
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+)
+
+// PopOptions of a pop; the zero value asks for one message of group "default" without waiting.
+type PopOptions struct {
+	Group string
+	// Batch is the most messages, 1 to 1,000.
+	Batch int
+	// MaxBytes of payload, default 4 MiB.
+	MaxBytes int
+	// Wait for the first message, up to 60 s.
+	Wait time.Duration
+	// Partition limits the pop to one partition.
+	Partition string
+	// Partitions is the most partitions to take from; default is Batch.
+	Partitions int
+	// Lease is how long the messages are held; default is the queue's.
+	Lease time.Duration
+	// Mode, OnFailure and Start are used when this pop creates the group.
+	Mode      queuev1.GroupMode
+	OnFailure queuev1.OnFailure
+	Start     string
+	// Consumer names this consumer, for inspection.
+	Consumer string
+}
+
+func (o PopOptions) request(queue string) *queuev1.PopRequest {
+	req := &queuev1.PopRequest{
+		Queue: queue, Group: o.Group, Batch: int32(o.Batch), MaxBytes: int32(o.MaxBytes), Partition: o.Partition, //nolint:gosec // G115: the server checks the range
+		Partitions: int32(o.Partitions), Consumer: o.Consumer, //nolint:gosec // G115: the server checks the range
+	}
+	if o.Wait > 0 {
+		req.Wait = durationpb.New(o.Wait)
+	}
+	if o.Lease > 0 {
+		req.Lease = durationpb.New(o.Lease)
+	}
+	if o.Mode != 0 || o.OnFailure != 0 || o.Start != "" {
+		req.GroupOptions = &queuev1.GroupOptions{Mode: o.Mode, OnFailure: o.OnFailure, Start: o.Start}
+	}
+	return req
+}
+
+// Delivery is one message as handed out.
+type Delivery struct {
+	Queue, Group string
+	MessageID    string
+	Partition    string
+	Offset       int64
+	Payload      []byte
+	ContentType  string
+	Headers      map[string]string
+	ClientID     string
+	// Attempt is 1 the first time the group gets the message.
+	Attempt   int
+	CreatedAt time.Time
+}
+
+// Lease is the right to settle the messages of one pop.
+type Lease struct {
+	Queue, Group string
+	// Token names the lease to the server.
+	Token      string
+	Deliveries []*Delivery
+
+	client *Client
+
+	mu      sync.Mutex // guards trusted
+	trusted time.Time  // on this process's clock, which starts before the server's: never later than the true end
+}
+
+// Pop leases messages, waiting up to opts.Wait for the first. It returns nil without an error when nothing was ready.
+func (c *Client) Pop(ctx context.Context, queue string, opts PopOptions) (*Lease, error) {
+	return c.popWith(ctx, opts.request(queue), func(*queuev1.PopResponse) {})
+}
+
+// popWith repeats a pop on another node while nodes are away: what an unanswered pop leased comes back when its lease ends. seen gets the answer.
+func (c *Client) popWith(ctx context.Context, req *queuev1.PopRequest, seen func(*queuev1.PopResponse)) (*Lease, error) {
+	var sent time.Time
+	resp, err := again(ctx, func() (*queuev1.PopResponse, error) {
+		sent = time.Now()
+		return c.queues.Pop(ctx, req)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pop from %s: %w", req.GetQueue(), err)
+	}
+	seen(resp)
+	if resp.GetLease() == "" {
+		return nil, nil //nolint:nilnil // nothing ready is neither a lease nor an error
+	}
+	l := &Lease{Queue: req.GetQueue(), Group: req.GetGroup(), Token: resp.GetLease(), client: c}
+	l.trust(sent.Add(resp.GetLeaseDuration().AsDuration()))
+	for _, d := range resp.GetDeliveries() {
+		l.Deliveries = append(l.Deliveries, &Delivery{
+			Queue: l.Queue, Group: l.Group, MessageID: d.GetMessageId(), Partition: d.GetPartition(), Offset: d.GetOffset(), Payload: d.GetPayload(),
+			ContentType: d.GetContentType(), Headers: d.GetHeaders(), ClientID: d.GetClientId(), Attempt: int(d.GetAttempt()),
+			CreatedAt: d.GetCreatedAt().AsTime(),
+		})
+	}
+	return l, nil
+}
+
+// trust moves the deadline; it never moves back.
+func (l *Lease) trust(until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until.After(l.trusted) {
+		l.trusted = until
+	}
+}
+
+// TrustedUntil is the instant, on this process's clock, until which nobody else can have the messages.
+func (l *Lease) TrustedUntil() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.trusted
+}
+
+// AckResult is the fate of one settlement.
+type AckResult struct {
+	MessageID string
+	Status    queuev1.AckStatus
+	// Err is set when the settlement was refused, for example with code STALE_EPOCH.
+	Err error
+}
+
+// Ack settles messages as done. Without deliveries it acks all of the lease.
+func (l *Lease) Ack(ctx context.Context, done ...*Delivery) ([]AckResult, error) {
+	req := &queuev1.AckRequest{Queue: l.Queue, Lease: l.Token, AckRest: len(done) == 0}
+	for _, d := range done {
+		req.Settlements = append(req.Settlements, &queuev1.Settlement{MessageId: d.MessageID, Action: queuev1.AckAction_ACK_ACTION_ACK})
+	}
+	return l.settle(ctx, req)
+}
+
+// Nack gives a message back as failed, to come again after the delay, or after the queue's backoff when the delay is negative.
+func (l *Lease) Nack(ctx context.Context, d *Delivery, delay time.Duration, reason string) ([]AckResult, error) {
+	return l.settle(ctx, &queuev1.AckRequest{Queue: l.Queue, Lease: l.Token, Settlements: []*queuev1.Settlement{nack(d, delay, reason)}})
+}
+
+// Reject sends a message to the dead letters.
+func (l *Lease) Reject(ctx context.Context, d *Delivery, reason string) ([]AckResult, error) {
+	return l.settle(ctx, &queuev1.AckRequest{Queue: l.Queue, Lease: l.Token, Settlements: []*queuev1.Settlement{reject(d, reason)}})
+}
+
+func nack(d *Delivery, delay time.Duration, reason string) *queuev1.Settlement {
+	s := &queuev1.Settlement{MessageId: d.MessageID, Action: queuev1.AckAction_ACK_ACTION_NACK, Reason: reason}
+	if delay >= 0 {
+		s.Delay = durationpb.New(delay)
+	}
+	return s
+}
+
+func reject(d *Delivery, reason string) *queuev1.Settlement {
+	return &queuev1.Settlement{MessageId: d.MessageID, Action: queuev1.AckAction_ACK_ACTION_REJECT, Reason: reason}
+}
+
+func (l *Lease) settle(ctx context.Context, req *queuev1.AckRequest) ([]AckResult, error) {
+	resp, err := again(ctx, func() (*queuev1.AckResponse, error) { return l.client.queues.Ack(ctx, req) })
+	if err != nil {
+		return nil, fmt.Errorf("settle in %s: %w", l.Queue, err)
+	}
+	return ackResults(resp.GetResults()), nil
+}
+
+func ackResults(results []*queuev1.AckResult) []AckResult {
+	out := make([]AckResult, len(results))
+	for i, r := range results {
+		out[i] = AckResult{MessageID: r.GetMessageId(), Status: r.GetStatus(), Err: fromItem(r.GetError())}
+	}
+	return out
+}
+
+// Renew prolongs the lease to d from now, or by the queue's default when d is 0. It never shortens.
+func (l *Lease) Renew(ctx context.Context, d time.Duration) error {
+	req := &queuev1.RenewRequest{Queue: l.Queue, Lease: l.Token}
+	if d > 0 {
+		req.Duration = durationpb.New(d)
+	}
+	var sent time.Time
+	resp, err := again(ctx, func() (*queuev1.RenewResponse, error) {
+		sent = time.Now()
+		return l.client.queues.Renew(ctx, req)
+	})
+	if err != nil {
+		return fmt.Errorf("renew lease: %w", err)
+	}
+	l.trust(sent.Add(resp.GetLeaseDuration().AsDuration()))
+	return nil
+}
+
+// Release gives messages back uncharged; without deliveries, all that is left of the lease.
+func (l *Lease) Release(ctx context.Context, back ...*Delivery) error {
+	req := &queuev1.ReleaseRequest{Queue: l.Queue, Lease: l.Token}
+	for _, d := range back {
+		req.MessageIds = append(req.MessageIds, d.MessageID)
+	}
+	if _, err := again(ctx, func() (*queuev1.ReleaseResponse, error) { return l.client.queues.Release(ctx, req) }); err != nil {
+		return fmt.Errorf("release lease: %w", err)
+	}
+	return nil
+}

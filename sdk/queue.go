@@ -1,0 +1,104 @@
+package postrider
+
+import (
+	"context"
+	"iter"
+
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+)
+
+// Configure creates a queue or merges options into it; the options named in reset take their defaults again.
+func (c *Client) Configure(ctx context.Context, queue string, options *queuev1.QueueOptions, reset ...string) (*queuev1.Queue, error) {
+	resp, err := again(ctx, func() (*queuev1.ConfigureQueueResponse, error) {
+		return c.queues.ConfigureQueue(ctx, &queuev1.ConfigureQueueRequest{Queue: queue, Options: options, Reset_: reset})
+	})
+	return resp.GetQueue(), err
+}
+
+// Queue shows a queue with its shards and groups.
+func (c *Client) Queue(ctx context.Context, queue string) (*queuev1.GetQueueResponse, error) {
+	return again(ctx, func() (*queuev1.GetQueueResponse, error) {
+		return c.queues.GetQueue(ctx, &queuev1.GetQueueRequest{Queue: queue})
+	})
+}
+
+// QueueList yields the tenant's queues whose names begin with prefix, by name. It ends after the first error.
+func (c *Client) QueueList(ctx context.Context, prefix string) iter.Seq2[*queuev1.Queue, error] {
+	return pages(func(token string) ([]*queuev1.Queue, string, error) {
+		resp, err := again(ctx, func() (*queuev1.ListQueuesResponse, error) {
+			return c.queues.ListQueues(ctx, &queuev1.ListQueuesRequest{Prefix: prefix, PageToken: token})
+		})
+		return resp.GetQueues(), resp.GetNextPageToken(), err
+	})
+}
+
+// DeleteQueue deletes a queue; force deletes it although messages are leased.
+func (c *Client) DeleteQueue(ctx context.Context, queue string, force bool) error {
+	_, err := again(ctx, func() (*queuev1.DeleteQueueResponse, error) {
+		return c.queues.DeleteQueue(ctx, &queuev1.DeleteQueueRequest{Queue: queue, Force: force})
+	})
+	return err
+}
+
+// CreateGroup creates a consumer group before its first pop, so that a start of "latest" means now.
+func (c *Client) CreateGroup(ctx context.Context, queue, group string, options *queuev1.GroupOptions) (*queuev1.Group, error) {
+	resp, err := again(ctx, func() (*queuev1.CreateGroupResponse, error) {
+		return c.queues.CreateGroup(ctx, &queuev1.CreateGroupRequest{Queue: queue, Group: group, Options: options})
+	})
+	return resp.GetGroup(), err
+}
+
+// DeleteGroup frees a group's state; its leases are worth nothing afterwards.
+func (c *Client) DeleteGroup(ctx context.Context, queue, group string) error {
+	_, err := again(ctx, func() (*queuev1.DeleteGroupResponse, error) {
+		return c.queues.DeleteGroup(ctx, &queuev1.DeleteGroupRequest{Queue: queue, Group: group})
+	})
+	return err
+}
+
+// Lookup finds the newest message with a client id in a partition.
+func (c *Client) Lookup(ctx context.Context, queue, partition, clientID string) (*queuev1.LookupMessageResponse, error) {
+	return again(ctx, func() (*queuev1.LookupMessageResponse, error) {
+		return c.queues.LookupMessage(ctx, &queuev1.LookupMessageRequest{Queue: queue, Partition: partition, ClientId: clientID})
+	})
+}
+
+// DeadLetters yields a queue's dead letters, of one group or of all when group is empty, oldest first, without payloads.
+func (c *Client) DeadLetters(ctx context.Context, queue, group string) iter.Seq2[*queuev1.DeadLetter, error] {
+	return pages(func(token string) ([]*queuev1.DeadLetter, string, error) {
+		resp, err := again(ctx, func() (*queuev1.ListDeadLettersResponse, error) {
+			return c.queues.ListDeadLetters(ctx, &queuev1.ListDeadLettersRequest{Queue: queue, Group: group, PageToken: token})
+		})
+		return resp.GetDeadLetters(), resp.GetNextPageToken(), err
+	})
+}
+
+// Redrive appends dead letters to their queue again, by id. Each is redriven once, however often it is asked.
+func (c *Client) Redrive(ctx context.Context, queue string, ids ...string) (*queuev1.RedriveDeadLettersResponse, error) {
+	return again(ctx, func() (*queuev1.RedriveDeadLettersResponse, error) {
+		return c.queues.RedriveDeadLetters(ctx, &queuev1.RedriveDeadLettersRequest{Queue: queue, Ids: ids})
+	})
+}
+
+// pages yields the items of all pages.
+func pages[T any](page func(token string) ([]T, string, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for token := ""; ; {
+			items, next, err := page(token)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, item := range items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if next == "" {
+				return
+			}
+			token = next
+		}
+	}
+}
