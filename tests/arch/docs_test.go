@@ -16,7 +16,7 @@ import (
 const notYet = "not yet"
 
 // guard names a test as documents do: `services/dispatcher/internal/domain#TestName`.
-var guard = regexp.MustCompile("`([a-z0-9/_.-]+)#((?:Test|Fuzz)[A-Za-z0-9_]+)`") //nolint:gochecknoglobals // a compiled constant
+var guard = regexp.MustCompile("`([a-z0-9/_.-]+)#((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 
 // testsIn lists the test functions of a folder.
 func testsIn(t *testing.T, dir string) map[string]bool {

@@ -11,12 +11,6 @@ import (
 	"strings"
 
 	"github.com/bufbuild/protocompile"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/descriptorpb"
-
 	// Importing these is what makes the files resolvable: each registers its descriptor when linked in.
 	_ "github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2/options"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
@@ -24,6 +18,12 @@ import (
 	_ "google.golang.org/genproto/googleapis/rpc/code"
 	_ "google.golang.org/genproto/googleapis/rpc/errdetails"
 	_ "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 	_ "google.golang.org/protobuf/types/known/anypb"
 	_ "google.golang.org/protobuf/types/known/durationpb"
 	_ "google.golang.org/protobuf/types/known/emptypb"
@@ -135,8 +135,22 @@ func (s *fileSet) add(file protoreflect.FileDescriptor, seen map[string]bool) {
 	s.all = append(s.all, descriptor)
 }
 
+// importMark is field 8042 of buf's image file, {is_import: true}. With it buf checks our files and not Google's; to
+// everybody else it is an unknown field.
+func importMark() []byte {
+	mark := protowire.AppendTag(nil, 1, protowire.VarintType)
+	mark = protowire.AppendVarint(mark, 1)
+	field := protowire.AppendTag(nil, 8042, protowire.BytesType)
+	return protowire.AppendBytes(field, mark)
+}
+
 // writeDescriptors writes the whole set as buf and protoc read it.
 func writeDescriptors(path string, files fileSet) error {
+	for _, file := range files.all {
+		if !slices.Contains(files.ours, file.GetName()) {
+			file.ProtoReflect().SetUnknown(importMark())
+		}
+	}
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(&descriptorpb.FileDescriptorSet{File: files.all})
 	if err != nil {
 		return fmt.Errorf("encoding descriptors: %w", err)
