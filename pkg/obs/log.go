@@ -5,12 +5,16 @@
 package obs
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc/codes"
+
+	"postrider.dev/pkg/apierr"
 )
 
 // NewLogger returns a logger that writes lines at or above level ("debug", "info", "warn", "error") to w, one per Write, as JSON ("json") or
@@ -52,4 +56,50 @@ func encoding(level zapcore.LevelEncoder) zapcore.EncoderConfig {
 // utcMillis writes RFC 3339 in UTC with milliseconds, so that the lines of several hosts sort as text.
 func utcMillis(t time.Time, enc zapcore.PrimitiveArrayEncoder) {
 	enc.AppendString(t.UTC().Format("2006-01-02T15:04:05.000Z"))
+}
+
+// LogFailure writes the line about a failed request, as loud as the failure deserves: what is our fault is an error, what the surroundings
+// did is a warning, what the caller did wrong shows at debug level only. It is where a request's error is handled, once.
+func LogFailure(ctx context.Context, log *zap.Logger, e *apierr.Error, fields ...zap.Field) {
+	line := log.Check(failureLevel(e.Code), "request failed")
+	if line == nil {
+		return
+	}
+	line.Write(append(append(fields, Request(ctx)...), Failure(e)...)...)
+}
+
+func failureLevel(c codes.Code) zapcore.Level {
+	switch c {
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return zapcore.ErrorLevel
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return zapcore.WarnLevel
+	}
+	return zapcore.DebugLevel
+}
+
+// Sampled returns log with equal lines below error level limited to 20 a second and then one in a hundred, so that an outage does not drown
+// what else is said.
+func Sampled(log *zap.Logger) *zap.Logger {
+	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+		return calmer{Core: core, calm: zapcore.NewSamplerWithOptions(core, time.Second, 20, 100)}
+	}))
+}
+
+// calmer sends lines below error level through a sampler.
+type calmer struct {
+	zapcore.Core
+
+	calm zapcore.Core
+}
+
+func (c calmer) With(fields []zapcore.Field) zapcore.Core {
+	return calmer{Core: c.Core.With(fields), calm: c.calm.With(fields)}
+}
+
+func (c calmer) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Level >= zapcore.ErrorLevel {
+		return c.Core.Check(e, ce)
+	}
+	return c.calm.Check(e, ce)
 }

@@ -35,3 +35,8 @@ func Register[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error)
 	}
 	return c, fmt.Errorf("register metric: %w", err)
 }
+
+// LatencyBuckets returns the bucket bounds, in seconds, of every latency histogram: one set, so that hops can be compared.
+func LatencyBuckets() []float64 {
+	return []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+}
