@@ -17,8 +17,8 @@ type Option string
 const (
 	OptLease             Option = "lease"
 	OptMaxAttempts       Option = "max_attempts"
-	OptBackoffBase       Option = "backoff_base"
-	OptBackoffCap        Option = "backoff_cap"
+	OptBackoffBase       Option = "backoff"
+	OptBackoffCap        Option = "backoff_max"
 	OptMaxMessageBytes   Option = "max_message_bytes"
 	OptIdempotencyWindow Option = "idempotency_window"
 	OptShards            Option = "shards"
@@ -28,14 +28,14 @@ const (
 // Bounds and the defaults of DESIGN 16.
 const (
 	MinLease, DefaultLease, MaxLease                                    = time.Second, 30 * time.Second, 12 * time.Hour
-	MinAttempts, DefaultAttempts, MaxAttempts                           = 1, 5, 10_000
-	MinBackoff, DefaultBackoffBase, MaxBackoff                          = time.Millisecond, time.Second, 24 * time.Hour
-	DefaultBackoffCap                                                   = 5 * time.Minute
+	MinAttempts, DefaultAttempts, MaxAttempts                           = 1, 5, 1_000
+	DefaultBackoffBase, MaxBackoffBase                                  = time.Second, time.Hour
+	DefaultBackoffCap, MaxBackoffCap                                    = 5 * time.Minute, 12 * time.Hour
 	MinMessageBytes, DefaultMessageBytes, MaxMessageBytes               = 1, 1 << 20, NodeMessageBytes
 	DefaultIdempotencyWindow, MaxIdempotencyWindow                      = time.Hour, 7 * 24 * time.Hour
 	MinShards, DefaultShards, MaxShards                                 = 1, 1, 64
 	MinGroups, DefaultGroups, MaxGroups                                 = 1, 100, 10_000
-	MaxDelay                                              time.Duration = 24 * time.Hour // of a nack
+	MaxDelay                                              time.Duration = 12 * time.Hour // of a nack
 )
 
 // Options are the settings somebody chose; nil means the default. This is what is stored, so that a default may change.
@@ -129,8 +129,8 @@ func (c Config) Validate() error {
 	checks := []error{
 		within(OptLease, c.Lease, MinLease, MaxLease),
 		within(OptMaxAttempts, c.MaxAttempts, MinAttempts, MaxAttempts),
-		within(OptBackoffBase, c.Backoff.Base, MinBackoff, MaxBackoff),
-		within(OptBackoffCap, c.Backoff.Cap, c.Backoff.Base, MaxBackoff),
+		within(OptBackoffBase, c.Backoff.Base, 0, MaxBackoffBase),
+		within(OptBackoffCap, c.Backoff.Cap, c.Backoff.Base, MaxBackoffCap),
 		within(OptMaxMessageBytes, c.MaxMessageBytes, MinMessageBytes, MaxMessageBytes),
 		within(OptIdempotencyWindow, c.IdempotencyWindow, 0, MaxIdempotencyWindow),
 		within(OptShards, c.Shards, MinShards, MaxShards),
