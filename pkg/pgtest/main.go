@@ -40,8 +40,8 @@ type host struct {
 }
 
 // Main runs a package's tests and exits: with the tests' code, or with 1 when the server did not stop cleanly or goroutines are left. Call it from TestMain.
-// It adds the flag -update, for Golden.
-func Main(m *testing.M) {
+// It adds the flag -update, for GoldenSchema. Options are for goroutines of others' code.
+func Main(m *testing.M, ignore ...goleak.Option) {
 	if flag.Lookup("update") == nil {
 		flag.Bool("update", false, "rewrite golden files")
 	}
@@ -49,7 +49,7 @@ func Main(m *testing.M) {
 	code := m.Run()
 	err := shared.stop()
 	if err == nil && code == 0 {
-		err = goleak.Find()
+		err = goleak.Find(ignore...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err) //nolint:errcheck // nowhere to report to
