@@ -107,7 +107,7 @@ func TestMutantsNameTheirTests(t *testing.T) {
 func TestDecisionsAreComplete(t *testing.T) {
 	t.Parallel()
 	var findings []string
-	records, err := filepath.Glob(filepath.Join(root, "docs/adr/*.md"))
+	records, err := filepath.Glob(filepath.Join(root, "docs/adr/[0-9]*.md"))
 	require.NoError(t, err)
 	require.NotEmpty(t, records)
 

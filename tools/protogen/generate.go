@@ -43,7 +43,7 @@ func generate(ctx context.Context, files fileSet, pluginDir, outDir string) erro
 	if err != nil {
 		return fmt.Errorf("openapi configuration: %w", err)
 	}
-	defer os.Remove(config)
+	defer func() { _ = os.Remove(config) }() // a leftover in the temporary folder harms nobody
 
 	output := map[string]string{}
 	for _, p := range plugins(config) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 )
 
@@ -69,7 +70,6 @@ func writeOpenapiConfig(files fileSet) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer temp.Close()
 	_, err = temp.Write(raw)
-	return temp.Name(), err
+	return temp.Name(), errors.Join(err, temp.Close())
 }
