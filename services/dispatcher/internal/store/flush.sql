@@ -1,0 +1,84 @@
+-- name: flush
+-- Appends one segment to each of several shards. All bytes have arrived before the first lock is taken; locks are taken in the order of ids, and
+-- the update meets only rows this statement has locked. A shard that is gone, sealed, or whose head is below the one known is left out.
+WITH request AS MATERIALIZED (
+    SELECT *
+    FROM unnest(@shards::bigint[], @known::bigint[], @counts::int[], @flush_ids::uuid[], @codecs::smallint[], @key_ids::int[],
+        @partitions::bytea[], @sizes::bytea[], @bodies::bytea[])
+        AS r(shard_id, known, count, flush_id, codec, key_id, partitions, sizes, body)
+), locked AS MATERIALIZED (
+    SELECT r.*
+    FROM request r
+    JOIN dispatcher.shards s ON s.id = ANY (ARRAY[r.shard_id]) AND s.head >= r.known
+    ORDER BY r.shard_id
+    FOR UPDATE OF s
+), moved AS (
+    UPDATE dispatcher.shards s
+    SET head = s.head + l.count,
+        end_bytes = s.end_bytes + octet_length(l.body),
+        last_at = greatest(s.last_at, dispatcher.clock())
+    FROM locked l
+    WHERE s.id = ANY (ARRAY[l.shard_id]) AND s.head >= l.known AND NOT s.sealed
+    RETURNING s.id, s.head - l.count AS base_offset, s.last_at, s.config_version,
+        l.count, l.flush_id, l.codec, l.key_id, l.partitions, l.sizes, l.body
+), appended AS (
+    INSERT INTO dispatcher.segments (shard_id, base_offset, count, created_at, flush_id, codec, key_id, partitions, sizes, body)
+    SELECT m.id, m.base_offset, m.count, m.last_at, m.flush_id, m.codec, m.key_id, m.partitions, m.sizes, m.body
+    FROM moved m
+)
+SELECT m.id, m.base_offset, m.last_at, m.config_version FROM moved m;
+
+-- name: flush_one
+-- The same for one shard: the update takes the lock itself.
+WITH moved AS (
+    UPDATE dispatcher.shards s
+    SET head = s.head + @count::int,
+        end_bytes = s.end_bytes + octet_length(@body::bytea),
+        last_at = greatest(s.last_at, dispatcher.clock())
+    WHERE s.id = @shard AND s.head >= @known AND NOT s.sealed
+    RETURNING s.id, s.head - @count::int AS base_offset, s.last_at, s.config_version
+), appended AS (
+    INSERT INTO dispatcher.segments (shard_id, base_offset, count, created_at, flush_id, codec, key_id, partitions, sizes, body)
+    SELECT m.id, m.base_offset, @count::int, m.last_at, @flush_id, @codec, @key_id, @partitions, @sizes, @body::bytea
+    FROM moved m
+)
+SELECT m.id, m.base_offset, m.last_at, m.config_version FROM moved m;
+
+-- name: shard_state
+SELECT s.id, s.head, s.config_version, s.sealed
+FROM unnest(@shards::bigint[]) AS r(shard_id)
+JOIN dispatcher.shards s ON s.id = ANY (ARRAY[r.shard_id]);
+
+-- name: lock_shards
+-- Locks shard rows in the order of their ids and says what holds once all are locked.
+SELECT s.id, s.head, s.config_version, s.sealed, dispatcher.clock()
+FROM unnest(@shards::bigint[], @known::bigint[]) AS r(shard_id, known)
+JOIN dispatcher.shards s ON s.id = ANY (ARRAY[r.shard_id]) AND s.head >= r.known
+ORDER BY r.shard_id
+FOR UPDATE OF s;
+
+-- name: find_flush
+SELECT base_offset, count, created_at
+FROM dispatcher.segments
+WHERE shard_id = @shard AND base_offset >= @known AND flush_id = @flush_id;
+
+-- name: find_keys
+SELECT key, "offset", body_hash, answer, created_at
+FROM dispatcher.idempotency_keys
+WHERE key = ANY (@keys::uuid[]);
+
+-- name: put_keys
+-- Runs under the shards' locks; what it overwrites was found too old under the same locks.
+INSERT INTO dispatcher.idempotency_keys AS i (key, shard_id, "offset", body_hash, answer, created_at)
+SELECT k.key, k.shard_id, k."offset", k.body_hash, k.answer, dispatcher.clock()
+FROM unnest(@keys::uuid[], @shards::bigint[], @offsets::bigint[], @body_hashes::bigint[], @answers::bytea[])
+    AS k(key, shard_id, "offset", body_hash, answer)
+ON CONFLICT (key) DO UPDATE
+SET shard_id = excluded.shard_id, "offset" = excluded."offset", body_hash = excluded.body_hash, answer = excluded.answer,
+    created_at = excluded.created_at;
+
+-- name: trim_keys
+-- Frees keys older than the longest window. SKIP LOCKED is not needed: a key is written under its shard's lock by one statement and never waited for.
+DELETE FROM dispatcher.idempotency_keys
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM dispatcher.idempotency_keys WHERE created_at < dispatcher.now() - @age::interval LIMIT @most));

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/segment"
+)
+
+// Segment is a row of the log: its directory and its body as it is stored.
+type Segment struct {
+	segment.Directory
+
+	CreatedAt time.Time
+	Codec     segment.Codec
+	KeyID     int32
+	Body      []byte
+}
+
+// Directories returns the directories of the segments of [from, to), beginning with the one that holds from, as many as have most messages or a little more.
+// Where from was trimmed it begins with the next segment there is. None means that there is no message in [from, to), if a committed head is at or above to.
+func (s *Store) Directories(ctx context.Context, shard message.ShardID, from, to message.Offset, most int) ([]segment.Directory, error) {
+	rows, err := s.db.Query(ctx, s.sql.text("directories"), shard, from, to, most)
+	if err != nil {
+		return nil, fmt.Errorf("read directories: %w", err)
+	}
+	found, err := scanDirectories(rows)
+	if err != nil {
+		return nil, fmt.Errorf("read directories: %w", err)
+	}
+	return slices.DeleteFunc(found, func(d segment.Directory) bool { return d.End() <= from }), nil
+}
+
+func scanDirectories(rows pgx.Rows) ([]segment.Directory, error) {
+	var found []segment.Directory
+	var base message.Offset
+	var count int
+	var partitions, sizes pgtype.DriverBytes
+	_, err := pgx.ForEachRow(rows, []any{&base, &count, &partitions, &sizes}, func() error {
+		d, err := segment.DecodeDirectory(base, count, partitions, sizes)
+		if err != nil {
+			return fmt.Errorf("segment %d: %w", base, err)
+		}
+		found = append(found, d)
+		return nil
+	})
+	return found, err
+}
+
+// SearchPartition returns the directories of up to limit segments of [from, to) that hold a message of the partition hash, in order, and the offset
+// below which all were looked at. It reads 8 bytes of every message of the range, on the server.
+func (s *Store) SearchPartition(ctx context.Context, shard message.ShardID, hash uint64, from, to message.Offset, limit int) ([]segment.Directory, message.Offset, error) {
+	var wanted [8]byte
+	binary.BigEndian.PutUint64(wanted[:], hash)
+	rows, err := s.db.Query(ctx, s.sql.text("search_partition"), shard, from, to, wanted[:], limit)
+	if err != nil {
+		return nil, 0, fmt.Errorf("search partition: %w", err)
+	}
+	found, err := scanDirectories(rows)
+	if err != nil {
+		return nil, 0, fmt.Errorf("search partition: %w", err)
+	}
+	searched := to
+	if len(found) == limit {
+		searched = found[limit-1].End()
+	}
+	holds := func(d segment.Directory) bool {
+		return d.End() > from && slices.Contains(d.Hashes[max(0, from-d.Base):], hash)
+	}
+	return slices.DeleteFunc(found, func(d segment.Directory) bool { return !holds(d) }), searched, nil
+}
+
+// Bodies returns the segments that begin at these offsets, in order; what was trimmed is left out.
+func (s *Store) Bodies(ctx context.Context, shard message.ShardID, bases []message.Offset) ([]Segment, error) {
+	offsets := make([]int64, len(bases))
+	for i, base := range bases {
+		offsets[i] = int64(base)
+	}
+	rows, err := s.db.Query(ctx, s.sql.text("bodies"), shard, offsets)
+	if err != nil {
+		return nil, fmt.Errorf("read bodies: %w", err)
+	}
+	var found []Segment
+	var seg Segment
+	var base message.Offset
+	var count int
+	var partitions, sizes pgtype.DriverBytes
+	into := []any{&base, &count, &seg.CreatedAt, &seg.Codec, &seg.KeyID, &partitions, &sizes, &seg.Body}
+	_, err = pgx.ForEachRow(rows, into, func() (err error) {
+		if seg.Directory, err = segment.DecodeDirectory(base, count, partitions, sizes); err != nil {
+			return fmt.Errorf("segment %d: %w", base, err)
+		}
+		found = append(found, seg)
+		seg.Body = nil
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read bodies: %w", err)
+	}
+	return found, nil
+}

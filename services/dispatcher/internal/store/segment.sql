@@ -1,0 +1,33 @@
+-- name: directories
+-- Begins with the segment that holds the first offset wanted, or, if that was trimmed, with the next one. Offsets are dense, so a bound on
+-- messages is a bound on offsets.
+WITH first AS MATERIALIZED (
+    SELECT coalesce(
+        (SELECT base_offset FROM dispatcher.segments
+            WHERE shard_id = @shard AND base_offset <= @from ORDER BY base_offset DESC LIMIT 1),
+        (SELECT base_offset FROM dispatcher.segments
+            WHERE shard_id = @shard AND base_offset > @from AND base_offset < @to ORDER BY base_offset LIMIT 1)) AS base_offset
+)
+SELECT base_offset, count, partitions, sizes
+FROM dispatcher.segments
+WHERE shard_id = @shard AND base_offset >= (SELECT base_offset FROM first)
+  AND base_offset < least(@to, greatest(@from, (SELECT base_offset FROM first)) + @most::bigint)
+ORDER BY base_offset;
+
+-- name: search_partition
+-- The position is looked at by bytes; that it is a multiple of eight is checked by who reads.
+SELECT base_offset, count, partitions, sizes
+FROM dispatcher.segments
+WHERE shard_id = @shard
+  AND base_offset >= coalesce((SELECT base_offset FROM dispatcher.segments
+        WHERE shard_id = @shard AND base_offset <= @from ORDER BY base_offset DESC LIMIT 1), @from)
+  AND base_offset < @to
+  AND position(@hash::bytea IN partitions) > 0
+ORDER BY base_offset
+LIMIT @most;
+
+-- name: bodies
+SELECT base_offset, count, created_at, codec, key_id, partitions, sizes, body
+FROM dispatcher.segments
+WHERE shard_id = @shard AND base_offset = ANY (@bases::bigint[])
+ORDER BY base_offset;
