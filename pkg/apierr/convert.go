@@ -39,8 +39,14 @@ func From(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	if s, ok := status.FromError(err); ok {
-		return FromStatus(s)
+	if s, ok := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err); ok { // status.FromError would put the wrappers' text into the message
+		if e := FromStatus(s.GRPCStatus()); e != nil {
+			return e
+		}
+		return Internal(err) // an error that claims to be OK
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -67,7 +73,8 @@ func Reason(err error) string {
 	return From(err).Reason
 }
 
-// GRPCStatus lets grpc send an *Error that a handler returned. FromStatus undoes it without loss, the cause excepted.
+// GRPCStatus lets grpc send an *Error that a handler returned. FromStatus undoes it without loss, the cause excepted. A server MUST pass its errors
+// through From first, as grpcserver does: of a wrapped error grpc would send the whole text.
 func (e *Error) GRPCStatus() *status.Status {
 	info := &errdetails.ErrorInfo{Reason: e.Reason, Domain: Domain, Metadata: maps.Clone(e.Meta)}
 	if e.status != 0 {

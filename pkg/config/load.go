@@ -142,6 +142,9 @@ func unknown(service string, vars []Var, given map[string]string) error {
 }
 
 func unknownError(name string, known map[string]bool) error {
+	if base, ok := strings.CutSuffix(name, fileSuffix); ok && known[base] {
+		return fmt.Errorf("%s: no such variable; only secrets come from files", name)
+	}
 	best, distance := "", len(name)/3+1 // further away than this is no likeness
 	for candidate := range known {
 		d := editDistance(name, candidate)

@@ -8,7 +8,8 @@ import (
 const redacted = "***"
 
 // Secret is text that prints as *** (as nothing when empty) in every format: fmt with any verb, JSON, text and zap. Reveal is the only way to its
-// content, so a reader of the code finds every use. Keep it in exported fields: fmt cannot call the methods of a field it may not read.
+// content, so a reader of the code finds every use. Keep it in exported fields, since fmt cannot call the methods of a field it may not read, and out of
+// map keys, which encoding/json writes by their kind.
 type Secret string
 
 // Reveal returns the content.
