@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"postrider.dev/pkg/tenant"
-	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/lease"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
@@ -25,7 +24,8 @@ type Queue struct {
 	ID            int64
 	Tenant        tenant.ID
 	Name          string
-	Config        queue.Config
+	Options       queue.Options     // what was chosen
+	Config        queue.Config      // Options with the defaults
 	ConfigVersion int64             // grows with each change; the queue's shard rows carry it
 	Placement     int               // which rule finds the shard of a partition
 	Shards        []message.ShardID // fixed; never used by another queue
@@ -64,20 +64,7 @@ func (o GroupOptions) Resolve(name string) queue.Group {
 	return g
 }
 
-// Agrees returns nil if what o says is what g has, else an *invalid.Error with code GROUP_MISMATCH that names the first difference.
+// Agrees returns nil if what o says is what g has, else an *invalid.Error with code GROUP_MISMATCH.
 func (o GroupOptions) Agrees(g queue.Group) error {
-	if o.Mode != "" && o.Mode != g.Mode {
-		return mismatch("mode", string(o.Mode), string(g.Mode))
-	}
-	if o.OnFailure != "" && o.OnFailure != g.OnFailure {
-		return mismatch("on_failure", string(o.OnFailure), string(g.OnFailure))
-	}
-	if o.Start.Kind != "" && (o.Start.Kind != g.Start.Kind || !o.Start.Time.Equal(g.Start.Time)) {
-		return mismatch("start", startText(o.Start), startText(g.Start))
-	}
-	return nil
-}
-
-func mismatch(field, given, has string) error {
-	return invalid.New(invalid.GroupMismatch, field, "the group exists with %s %q; %q was asked for", field, has, given)
+	return g.CheckSame(queue.Group{Mode: o.Mode, OnFailure: o.OnFailure, Start: o.Start})
 }

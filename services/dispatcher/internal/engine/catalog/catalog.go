@@ -131,6 +131,12 @@ func (c *Catalog) Queue(ctx context.Context, t tenant.ID, name string, create bo
 	return c.createQueue(ctx, key)
 }
 
+// Cached returns the queue if it is remembered, without waiting for anything; false says nothing about whether it exists.
+func (c *Catalog) Cached(t tenant.ID, name string) (*Queue, bool) {
+	q, ok := c.queues.GetIfPresent(queueKey{t, name})
+	return q, ok && q != nil
+}
+
 func (c *Catalog) loadQueue(ctx context.Context, key queueKey) (*Queue, error) {
 	ctx, cancel := c.loadContext(ctx)
 	defer cancel()

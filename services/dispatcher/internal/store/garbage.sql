@@ -1,0 +1,52 @@
+-- name: garbage_claim
+-- One piece of garbage, the smallest kind first; others work on others.
+SELECT kind, id, page FROM dispatcher.garbage ORDER BY kind, id LIMIT 1 FOR UPDATE SKIP LOCKED;
+
+-- name: garbage_done
+DELETE FROM dispatcher.garbage WHERE kind = @kind AND id = @id;
+
+-- name: garbage_leases
+DELETE FROM dispatcher.leases WHERE key = ANY (ARRAY(
+    SELECT key FROM dispatcher.leases
+    WHERE key >= encode(int8send(@id::bigint) || int8send(0), 'hex')::uuid AND key < encode(int8send(@id::bigint + 1) || int8send(0), 'hex')::uuid
+    LIMIT @most));
+
+-- name: garbage_retries
+DELETE FROM dispatcher.retries WHERE key = ANY (ARRAY(
+    SELECT key FROM dispatcher.retries
+    WHERE key >= encode(int8send(@id::bigint) || int8send(0), 'hex')::uuid AND key < encode(int8send(@id::bigint + 1) || int8send(0), 'hex')::uuid
+    LIMIT @most));
+
+-- name: garbage_chunks
+DELETE FROM dispatcher.settled_chunks WHERE key = ANY (ARRAY(
+    SELECT key FROM dispatcher.settled_chunks
+    WHERE key >= encode(int8send(@id::bigint) || int8send(0), 'hex')::uuid AND key < encode(int8send(@id::bigint + 1) || int8send(0), 'hex')::uuid
+    LIMIT @most));
+
+-- name: garbage_segments
+DELETE FROM dispatcher.segments WHERE shard_id = @id AND base_offset = ANY (ARRAY(
+    SELECT base_offset FROM dispatcher.segments WHERE shard_id = @id ORDER BY base_offset LIMIT @most));
+
+-- name: garbage_key_pages
+SELECT pg_relation_size('dispatcher.idempotency_keys') / current_setting('block_size')::bigint;
+
+-- name: garbage_keys
+-- Keys have no index by shard, and need none for anything else: a stretch of the table is read by place. Nothing is added for a sealed shard.
+DELETE FROM dispatcher.idempotency_keys
+WHERE ctid >= @first::tid AND ctid < @last::tid AND shard_id = @id;
+
+-- name: garbage_page
+UPDATE dispatcher.garbage SET page = @page WHERE kind = @kind AND id = @id;
+
+-- name: garbage_shard
+WITH catalogued AS (DELETE FROM dispatcher.catalogued WHERE shard_id = @id)
+DELETE FROM dispatcher.shards WHERE id = @id;
+
+-- name: garbage_partitions
+DELETE FROM dispatcher.partitions WHERE queue_id = @id AND name = ANY (ARRAY(
+    SELECT name FROM dispatcher.partitions WHERE queue_id = @id ORDER BY name LIMIT @most));
+
+-- name: garbage_queue
+-- The row itself stays while dead letters need the name.
+DELETE FROM dispatcher.queues q
+WHERE q.id = @id AND q.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id);

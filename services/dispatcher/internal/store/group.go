@@ -1,0 +1,190 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"postrider.dev/pkg/pg"
+	"postrider.dev/pkg/tenant"
+	"postrider.dev/services/dispatcher/internal/domain/invalid"
+	"postrider.dev/services/dispatcher/internal/domain/lease"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
+)
+
+// FindGroup returns the group of q with that name, or an error matching ErrGroupNotFound.
+func (c *Control) FindGroup(ctx context.Context, q Queue, name string) (Group, error) {
+	return c.oneGroup(ctx, c.s.db, "group_find", q.ID, name)
+}
+
+// EnsureGroup returns the group of q with that name, made with the options if there was none. When it returns a new group that begins at latest, every
+// message that commits from now on is for it. Racing callers get the same group, made with the options of one of them: the caller MUST look whether
+// they agree (GroupOptions.Agrees). It is not a control action and not audited: any pop may do it. The error matches ErrQueueNotFound if q is
+// deleted and ErrTooManyGroups if q has no room for another.
+func (c *Control) EnsureGroup(ctx context.Context, q Queue, name string, options GroupOptions) (g Group, created bool, err error) {
+	g, err = c.FindGroup(ctx, q, name)
+	if !errors.Is(err, ErrGroupNotFound) {
+		return g, false, err
+	}
+	err = c.inTx(ctx, func(tx pg.Tx) error {
+		locked, err := c.oneQueue(ctx, tx, "queue_lock_id", q.ID)
+		if err != nil {
+			return err
+		}
+		g, created, err = c.ensureGroup(ctx, tx, locked, name, options)
+		return err
+	})
+	return g, created, err
+}
+
+// CreateGroup is EnsureGroup as a control action: audited, and an existing group with other options is an *invalid.Error with code GROUP_MISMATCH.
+func (c *Control) CreateGroup(ctx context.Context, by tenant.Caller, queueName, name string, options GroupOptions) (g Group, created bool, err error) {
+	err = c.inTx(ctx, func(tx pg.Tx) error {
+		q, err := c.oneQueue(ctx, tx, "queue_lock", string(by.Tenant), queueName)
+		if err != nil {
+			return err
+		}
+		if g, created, err = c.ensureGroup(ctx, tx, q, name, options); err != nil {
+			return err
+		}
+		if err := options.Agrees(g.Group); err != nil {
+			return err
+		}
+		return c.audit(ctx, tx, by, "group.create", groupResource(queueName, name), map[string]any{
+			"queue_id": fmt.Sprint(q.ID), "group_id": fmt.Sprint(g.ID), "created": created,
+			"mode": g.Mode, "on_failure": g.OnFailure, "start": g.Start.String(),
+		})
+	})
+	return g, created, err
+}
+
+// ensureGroup needs the lock of q's row: it makes max_groups exact and lets no group be made in a queue that goes.
+func (c *Control) ensureGroup(ctx context.Context, tx pg.Tx, q Queue, name string, options GroupOptions) (Group, bool, error) {
+	g, err := c.oneGroup(ctx, tx, "group_find", q.ID, name)
+	if !errors.Is(err, ErrGroupNotFound) {
+		return g, false, err
+	}
+	var count int
+	if err := tx.QueryRow(ctx, c.s.sql.text("group_count"), q.ID).Scan(&count); err != nil {
+		return Group{}, false, fmt.Errorf("count groups: %w", err)
+	}
+	if count >= q.Config.MaxGroups {
+		return Group{}, false, fmt.Errorf("queue %q has %d groups: %w", q.Name, count, ErrTooManyGroups)
+	}
+	want := options.Resolve(name)
+	var starts []int64
+	if want.Start.Kind == queue.AtTime {
+		if starts, err = c.startsAt(ctx, tx, q, want.Start.Time); err != nil {
+			return Group{}, false, err
+		}
+	}
+	g, err = c.oneGroup(ctx, tx, "group_create", want.Start.String(), starts, q.Shards, q.ID, name, string(want.Mode), string(want.OnFailure))
+	return g, err == nil, err
+}
+
+// startsAt returns for each shard the first offset committed at or after t. created_at never decreases inside a shard, so it is found by halving. A time
+// ahead of the database's clock has no offset yet: up to a minute, which clocks may differ by, it means latest; beyond, it is refused.
+func (c *Control) startsAt(ctx context.Context, tx pg.Tx, q Queue, t time.Time) ([]int64, error) {
+	var far bool
+	if err := tx.QueryRow(ctx, c.s.sql.text("time_is_far_ahead"), t).Scan(&far); err != nil {
+		return nil, fmt.Errorf("compare start with the clock: %w", err)
+	}
+	if far {
+		return nil, invalid.New(invalid.OutOfRange, "start", "is in the future; %q begins now", queue.Latest)
+	}
+	rows, err := tx.Query(ctx, c.s.sql.text("shard_bounds"), q.Shards)
+	if err != nil {
+		return nil, fmt.Errorf("read shards: %w", err)
+	}
+	type bounds struct{ ID, Tail, Head int64 }
+	shards, err := pgx.CollectRows(rows, pgx.RowToStructByPos[bounds])
+	if err != nil {
+		return nil, fmt.Errorf("read shards: %w", err)
+	}
+	starts := make([]int64, 0, len(shards))
+	for _, s := range shards {
+		low, high := s.Tail, s.Head // the answer is in [low, high]
+		for low < high {
+			var base, count int64
+			var at time.Time
+			err := tx.QueryRow(ctx, c.s.sql.text("segment_at"), s.ID, low+(high-low)/2).Scan(&base, &count, &at)
+			switch {
+			case pg.IsNoRows(err):
+				return nil, fmt.Errorf("shard %d has no segment at %d", s.ID, low+(high-low)/2)
+			case err != nil:
+				return nil, fmt.Errorf("find segment: %w", err)
+			case at.Before(t):
+				low = base + count
+			default:
+				high = max(base, low)
+			}
+		}
+		starts = append(starts, low)
+	}
+	return starts, nil
+}
+
+// DeleteGroup frees the group's name and fences its leases in one short transaction; what it held is freed behind (Purge). Its dead letters stay.
+func (c *Control) DeleteGroup(ctx context.Context, by tenant.Caller, queueName, name string) (Group, error) {
+	var g Group
+	err := c.inTx(ctx, func(tx pg.Tx) error {
+		q, err := c.oneQueue(ctx, tx, "queue_lock", string(by.Tenant), queueName)
+		if err != nil {
+			return err
+		}
+		if g, err = c.oneGroup(ctx, tx, "group_find", q.ID, name); err != nil {
+			return err
+		}
+		for _, step := range []string{"group_shards_lock", "group_shards_delete"} {
+			if err := c.exec(ctx, tx, step, g.Shards); err != nil {
+				return err
+			}
+		}
+		if err := c.exec(ctx, tx, "group_delete", g.ID); err != nil {
+			return err
+		}
+		return c.audit(ctx, tx, by, "group.delete", groupResource(queueName, name), map[string]any{
+			"queue_id": fmt.Sprint(q.ID), "group_id": fmt.Sprint(g.ID),
+		})
+	})
+	return g, err
+}
+
+func groupResource(queueName, group string) string { return "queue/" + queueName + "/group/" + group }
+
+func (c *Control) oneGroup(ctx context.Context, on querier, statement string, args ...any) (Group, error) {
+	rows, err := on.Query(ctx, c.s.sql.text(statement), args...)
+	if err != nil {
+		return Group{}, fmt.Errorf("%s: %w", readable(statement), err)
+	}
+	g, err := pgx.CollectExactlyOneRow(rows, scanGroup)
+	if pg.IsNoRows(err) {
+		return Group{}, ErrGroupNotFound
+	}
+	if err != nil {
+		return Group{}, fmt.Errorf("%s: %w", readable(statement), err)
+	}
+	return g, nil
+}
+
+func scanGroup(row pgx.CollectableRow) (Group, error) {
+	var g Group
+	var start string
+	var shards []int64
+	if err := row.Scan(&g.ID, &g.QueueID, &g.Name, &g.Mode, &g.OnFailure, &start, &shards, &g.CreatedAt); err != nil {
+		return Group{}, err
+	}
+	var err error
+	if g.Start, err = queue.ParseStart(start); err != nil {
+		return Group{}, fmt.Errorf("start of group %d: %w", g.ID, err)
+	}
+	g.CreatedAt = g.CreatedAt.UTC()
+	g.Shards = make([]lease.GroupShardID, len(shards))
+	for i, id := range shards {
+		g.Shards[i] = lease.GroupShardID(id)
+	}
+	return g, nil
+}

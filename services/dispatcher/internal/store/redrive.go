@@ -1,0 +1,229 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"postrider.dev/pkg/pg"
+	"postrider.dev/pkg/tenant"
+	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/placement"
+	"postrider.dev/services/dispatcher/internal/domain/segment"
+)
+
+// Bounds of one redrive transaction; a larger request is several.
+const (
+	redriveMessages = 250
+	redriveBytes    = 8 << 20 // of payloads; one is always taken
+)
+
+// ErrTrimmed says that a dead letter has no message to append: it was gone from the log before it failed for good.
+var ErrTrimmed = errors.New("the message of the dead letter is gone")
+
+// RedriveRequest names dead letters, or up to Limit of a group's, oldest first.
+type RedriveRequest struct {
+	IDs   []DeadLetterID
+	Group string
+	Limit int
+}
+
+// Redriven is what a redrive did.
+type Redriven struct {
+	Queue    Queue
+	Redriven int
+	Already  int // asked for by id, and redriven before
+	NotFound []DeadLetterID
+	Heads    map[message.ShardID]message.Offset // the shards appended to, and their heads after it
+}
+
+// Redrive appends dead letters to their queue again, for every group. Claim, append, mark and audit entry are one transaction: the dead letter's row lock
+// decides between racers, so each is appended exactly once whoever asks how often and whoever dies in between. A request over more than
+// a few hundred messages or some megabytes is several transactions, each with its own entry; after an error, what Redriven counts is done and asking
+// again goes on. Of a name whose queue was deleted, dead letters go to the queue that has the name now; without one the error
+// matches ErrQueueNotFound.
+func (c *Control) Redrive(ctx context.Context, by tenant.Caller, queueName string, req RedriveRequest) (Redriven, error) {
+	out := Redriven{Heads: make(map[message.ShardID]message.Offset)}
+	var err error
+	if out.Queue, err = c.FindQueue(ctx, by.Tenant, queueName); err != nil {
+		return out, err
+	}
+	from, err := c.queueIDs(ctx, c.s.db, by.Tenant, queueName)
+	if err != nil {
+		return out, err
+	}
+	ids := slices.Clone(req.IDs)
+	if req.Group != "" {
+		if ids, err = c.oldestOf(ctx, from, req.Group, req.Limit); err != nil {
+			return out, err
+		}
+	}
+	slices.SortFunc(ids, compareIDs)
+	ids = slices.Compact(ids)
+	for first := true; first || len(ids) > 0; first = false {
+		step, rest, err := c.redriveSome(ctx, by, out.Queue, from, ids)
+		if err != nil {
+			return out, err
+		}
+		out.add(step)
+		ids = rest
+	}
+	if req.Group != "" {
+		out.Already = 0 // taken by a racer after we chose them: nobody asked for those
+	}
+	return out, nil
+}
+
+func (r *Redriven) add(step Redriven) {
+	r.Redriven += step.Redriven
+	r.Already += step.Already
+	r.NotFound = append(r.NotFound, step.NotFound...)
+	for shard, head := range step.Heads {
+		r.Heads[shard] = head
+	}
+}
+
+func (c *Control) oldestOf(ctx context.Context, queues []int64, group string, limit int) ([]DeadLetterID, error) {
+	rows, err := c.s.db.Query(ctx, c.s.sql.text("dead_letters_oldest"), queues, group, limit)
+	if err != nil {
+		return nil, fmt.Errorf("find dead letters: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[DeadLetterID])
+	if err != nil {
+		return nil, fmt.Errorf("find dead letters: %w", err)
+	}
+	return ids, nil
+}
+
+// redriveSome redrives as many of the ids, which are in order, as one transaction may, and returns the rest.
+func (c *Control) redriveSome(ctx context.Context, by tenant.Caller, q Queue, from []int64, ids []DeadLetterID) (Redriven, []DeadLetterID, error) {
+	var step Redriven
+	var rest []DeadLetterID
+	err := c.inTx(ctx, func(tx pg.Tx) error {
+		var chosen []DeadLetterID
+		var err error
+		step = Redriven{}
+		if chosen, rest, err = c.claim(ctx, tx, from, ids, &step); err != nil {
+			return err
+		}
+		if len(chosen) > 0 {
+			if step.Heads, err = c.appendAgain(ctx, tx, q, chosen); err != nil {
+				return err
+			}
+			if err := c.exec(ctx, tx, "dead_letters_redriven", chosen); err != nil {
+				return err
+			}
+		}
+		step.Redriven = len(chosen)
+		texts := make([]string, len(chosen))
+		for i, id := range chosen {
+			texts[i] = hex.EncodeToString(id[:])
+		}
+		return c.audit(ctx, tx, by, "dead_letter.redrive", "queue/"+q.Name, map[string]any{
+			"queue_id": fmt.Sprint(q.ID), "redriven": texts, "already_redriven": step.Already,
+		})
+	})
+	if err != nil {
+		return Redriven{}, nil, err
+	}
+	return step, rest, nil
+}
+
+// claim locks the first of the ids, chooses those to append and counts the others.
+func (c *Control) claim(ctx context.Context, tx pg.Tx, from []int64, ids []DeadLetterID, step *Redriven) (chosen, rest []DeadLetterID, err error) {
+	ids, rest = ids[:min(len(ids), redriveMessages)], ids[min(len(ids), redriveMessages):]
+	rows, err := tx.Query(ctx, c.s.sql.text("dead_letters_lock"), ids, from)
+	if err != nil {
+		return nil, nil, fmt.Errorf("claim dead letters: %w", err)
+	}
+	type claimed struct {
+		ID             DeadLetterID
+		Bytes          int
+		Trimmed, Again bool
+	}
+	locked, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimed])
+	if err != nil {
+		return nil, nil, fmt.Errorf("claim dead letters: %w", err)
+	}
+	bytes, next := 0, 0
+	for i, id := range ids {
+		if next == len(locked) || locked[next].ID != id {
+			step.NotFound = append(step.NotFound, id)
+			continue
+		}
+		switch d := locked[next]; {
+		case d.Again:
+			step.Already++
+		case d.Trimmed:
+			return nil, nil, fmt.Errorf("dead letter %x: %w", id, ErrTrimmed)
+		case len(chosen) > 0 && bytes+d.Bytes > redriveBytes:
+			return chosen, append(slices.Clone(ids[i:]), rest...), nil
+		default:
+			chosen = append(chosen, id)
+			bytes += d.Bytes
+		}
+		next++
+	}
+	return chosen, rest, nil
+}
+
+// appendAgain appends the messages of the claimed dead letters by the statement of every flush.
+func (c *Control) appendAgain(ctx context.Context, tx pg.Tx, q Queue, ids []DeadLetterID) (map[message.ShardID]message.Offset, error) {
+	rows, err := tx.Query(ctx, c.s.sql.text("dead_letters_read"), ids)
+	if err != nil {
+		return nil, fmt.Errorf("read dead letters: %w", err)
+	}
+	frames := make(map[message.ShardID][]segment.Frame)
+	var m message.Message
+	var id DeadLetterID
+	var headers []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &m.Partition, &m.ClientID, &m.ContentType, &headers, &m.Payload}, func() error {
+		var err error
+		if m.Headers, err = DecodeHeaders(headers); err != nil {
+			return err
+		}
+		hash := placement.Hash(m.Partition)
+		shard := q.Shards[placement.Shard(hash, len(q.Shards))]
+		frames[shard] = append(frames[shard], segment.Frame{Hash: hash, Bytes: message.AppendFrame(nil, &m)})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read dead letters: %w", err)
+	}
+	appends := make([]Append, 0, len(frames))
+	for shard, of := range frames {
+		encoded, _, err := c.enc.Build(of)
+		if err != nil {
+			return nil, fmt.Errorf("encode dead letters: %w", err)
+		}
+		a := Append{Encoded: encoded, Shard: shard}
+		_, _ = rand.Read(a.FlushID[:]) //nolint:errcheck // never fails
+		appends = append(appends, a)
+	}
+	return c.flushIn(ctx, tx, appends)
+}
+
+// flushIn runs the flush of the hot side inside a transaction. A shard that is sealed or gone makes it fail with ErrQueueNotFound.
+func (c *Control) flushIn(ctx context.Context, tx pg.Tx, appends []Append) (map[message.ShardID]message.Offset, error) {
+	counts := make(map[message.ShardID]int, len(appends))
+	for i := range appends {
+		counts[appends[i].Shard] = appends[i].Count
+	}
+	heads := make(map[message.ShardID]message.Offset, len(appends))
+	batch := &pgx.Batch{}
+	c.s.queueFlush(batch, appends, func(r Appended) { heads[r.Shard] = r.Base + message.Offset(counts[r.Shard]) })
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("append dead letters: %w", err)
+	}
+	if len(heads) != len(appends) {
+		return nil, fmt.Errorf("a shard takes no messages: %w", ErrQueueNotFound)
+	}
+	return heads, nil
+}
+
+func compareIDs(a, b DeadLetterID) int { return slices.Compare(a[:], b[:]) }

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"postrider.dev/pkg/pg"
+	"postrider.dev/services/dispatcher/internal/domain/message"
+)
+
+// QueueStats is what a queue holds, of one moment.
+type QueueStats struct {
+	QueueID     int64
+	Messages    int64 // in the log
+	StoredBytes int64 // as stored: compressed
+	Groups      int
+	Depth       int64 // most messages unsettled in a group; Messages where there is no group
+	DeadLetters int64 // not redriven
+}
+
+// GroupStats is the state of a group, of one moment.
+type GroupStats struct {
+	GroupID     int64
+	Depth       int64 // not settled
+	Lag         int64 // between the first unsettled and the newest
+	Leases      int64
+	Retrying    int64 // waiting for their time
+	DeadLetters int64 // not redriven
+}
+
+// ShardStats is the state of one log.
+type ShardStats struct {
+	Shard      message.ShardID
+	Head, Tail message.Offset
+	LastPushAt time.Time // zero: never
+}
+
+// QueueStats returns what each of the queues holds, by id. Those that are gone are left out.
+func (c *Control) QueueStats(ctx context.Context, queues []int64) (map[int64]QueueStats, error) {
+	rows, err := c.s.db.Query(ctx, c.s.sql.text("queue_stats"), queues)
+	if err != nil {
+		return nil, fmt.Errorf("queue stats: %w", err)
+	}
+	out := make(map[int64]QueueStats, len(queues))
+	var s QueueStats
+	_, err = pgx.ForEachRow(rows, []any{&s.QueueID, &s.Messages, &s.StoredBytes, &s.Groups, &s.Depth, &s.DeadLetters}, func() error {
+		out[s.QueueID] = s
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("queue stats: %w", err)
+	}
+	return out, nil
+}
+
+// QueueDetail is everything GetQueue shows, of one moment.
+type QueueDetail struct {
+	Stats  QueueStats
+	Shards []ShardStats
+	Groups []Group // by name
+	States map[int64]GroupStats
+}
+
+// QueueDetail reads what a queue and its groups hold. The parts agree with one another. The error matches ErrQueueNotFound if the queue is gone.
+func (c *Control) QueueDetail(ctx context.Context, q Queue) (QueueDetail, error) {
+	var d QueueDetail
+	err := c.s.db.InTx(ctx, pg.RepeatableRead, func(tx pg.Tx) error {
+		d = QueueDetail{States: make(map[int64]GroupStats)}
+		err := tx.QueryRow(ctx, c.s.sql.text("queue_stats"), []int64{q.ID}).
+			Scan(&d.Stats.QueueID, &d.Stats.Messages, &d.Stats.StoredBytes, &d.Stats.Groups, &d.Stats.Depth, &d.Stats.DeadLetters)
+		if pg.IsNoRows(err) {
+			return ErrQueueNotFound
+		}
+		if err != nil {
+			return fmt.Errorf("queue stats: %w", err)
+		}
+		if d.Shards, err = c.shardStats(ctx, tx, q.Shards); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, c.s.sql.text("group_list"), q.ID)
+		if err != nil {
+			return fmt.Errorf("list groups: %w", err)
+		}
+		if d.Groups, err = pgx.CollectRows(rows, scanGroup); err != nil {
+			return fmt.Errorf("list groups: %w", err)
+		}
+		d.States, err = c.groupStats(ctx, tx, q.ID, "")
+		return err
+	})
+	return d, err
+}
+
+// GroupStats reads the state of one group; a group that is gone has none.
+func (c *Control) GroupStats(ctx context.Context, g Group) (GroupStats, error) {
+	var all map[int64]GroupStats
+	err := c.s.db.InTx(ctx, pg.RepeatableRead, func(tx pg.Tx) error {
+		var err error
+		all, err = c.groupStats(ctx, tx, g.QueueID, g.Name)
+		return err
+	})
+	return all[g.ID], err
+}
+
+// groupStats needs a transaction of one snapshot.
+func (c *Control) groupStats(ctx context.Context, tx pg.Tx, queueID int64, group string) (map[int64]GroupStats, error) {
+	rows, err := tx.Query(ctx, c.s.sql.text("group_stats"), queueID, group)
+	if err != nil {
+		return nil, fmt.Errorf("group stats: %w", err)
+	}
+	out := make(map[int64]GroupStats)
+	var s GroupStats
+	_, err = pgx.ForEachRow(rows, []any{&s.GroupID, &s.Depth, &s.Lag, &s.Leases, &s.Retrying, &s.DeadLetters}, func() error {
+		out[s.GroupID] = s
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("group stats: %w", err)
+	}
+	return out, nil
+}
+
+func (c *Control) shardStats(ctx context.Context, tx pg.Tx, shards []message.ShardID) ([]ShardStats, error) {
+	rows, err := tx.Query(ctx, c.s.sql.text("shard_stats"), shards)
+	if err != nil {
+		return nil, fmt.Errorf("shard stats: %w", err)
+	}
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ShardStats, error) {
+		var s ShardStats
+		var at *time.Time
+		err := row.Scan(&s.Shard, &s.Head, &s.Tail, &at)
+		if at != nil {
+			s.LastPushAt = at.UTC()
+		}
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("shard stats: %w", err)
+	}
+	return out, nil
+}
