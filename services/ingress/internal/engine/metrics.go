@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"postrider.dev/pkg/obs"
+)
+
+type metrics struct {
+	up        prometheus.Gauge
+	inFlight  prometheus.Gauge
+	batch     prometheus.Histogram
+	givenBack prometheus.Counter
+	moved     prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{}
+	var errs [5]error
+	m.up, errs[0] = obs.Register[prometheus.Gauge](reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: obs.Namespace, Subsystem: "ingress", Name: "dispatchers_up", Help: "Dispatchers that can be sent to.",
+	}))
+	m.inFlight, errs[1] = obs.Register[prometheus.Gauge](reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: obs.Namespace, Subsystem: "ingress", Name: "operations_in_flight", Help: "Operations sent or waiting to be, parked pops among them.",
+	}))
+	m.batch, errs[2] = obs.Register[prometheus.Histogram](reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: obs.Namespace, Subsystem: "ingress", Name: "exchange_batch_operations", Help: "Operations in one frame to a dispatcher.",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 13),
+	}))
+	m.givenBack, errs[3] = obs.Register[prometheus.Counter](reg, prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: obs.Namespace, Subsystem: "ingress", Name: "leases_given_back_total", Help: "Leases released because their messages could not be handed to the client.",
+	}))
+	m.moved, errs[4] = obs.Register[prometheus.Counter](reg, prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: obs.Namespace, Subsystem: "ingress", Name: "operations_moved_total", Help: "Operations sent again to another dispatcher, because the first was lost or drains.",
+	}))
+	return m, errors.Join(errs[:]...)
+}

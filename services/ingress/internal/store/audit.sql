@@ -1,0 +1,1 @@
+SELECT audit.enqueue(@tenant, @actor, @action, @resource, @detail::jsonb)

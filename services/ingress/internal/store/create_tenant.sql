@@ -1,0 +1,1 @@
+INSERT INTO ingress.tenants (id) VALUES (@id) RETURNING created_at

@@ -1,0 +1,1 @@
+SELECT id, created_at FROM ingress.tenants ORDER BY id

@@ -1,0 +1,35 @@
+CREATE SCHEMA ingress;
+
+CREATE FUNCTION ingress.now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$SELECT statement_timestamp()$$;
+
+CREATE TABLE ingress.api_keys (
+    id text NOT NULL COLLATE pg_catalog."C",
+    tenant_id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    role text NOT NULL,
+    secret_hash bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT ingress.now() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    CONSTRAINT api_keys_role_ck CHECK ((role = ANY (ARRAY['read'::text, 'write'::text, 'admin'::text]))),
+    CONSTRAINT api_keys_secret_hash_ck CHECK ((octet_length(secret_hash) = 32))
+);
+
+CREATE TABLE ingress.tenants (
+    id text NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT ingress.now() NOT NULL,
+    CONSTRAINT tenants_id_ck CHECK ((id ~ '^[a-z0-9][a-z0-9_-]{0,62}$'::text))
+);
+
+ALTER TABLE ONLY ingress.api_keys
+    ADD CONSTRAINT api_keys_id_pk PRIMARY KEY (id);
+
+ALTER TABLE ONLY ingress.tenants
+    ADD CONSTRAINT tenants_id_pk PRIMARY KEY (id);
+
+CREATE INDEX api_keys_tenant_id_created_at_idx ON ingress.api_keys USING btree (tenant_id, created_at);
+
+ALTER TABLE ONLY ingress.api_keys
+    ADD CONSTRAINT api_keys_tenant_id_fk FOREIGN KEY (tenant_id) REFERENCES ingress.tenants(id);
