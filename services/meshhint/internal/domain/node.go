@@ -28,6 +28,8 @@ type Node struct {
 	State     State             `json:"state"`
 	Addresses map[string]string `json:"addresses"`
 	Version   string            `json:"version"`
+	// DeadAfter is how many seconds without a heartbeat make the node dead.
+	DeadAfter float64 `json:"dead_after"`
 }
 
 // Limits of an announcement.

@@ -23,21 +23,27 @@ const (
 	maxHints = 10_000
 )
 
+// Host is what the sidecar says of every node of its host, whatever the node says.
+type Host struct {
+	ID, Zone string
+	// DeadAfter without a heartbeat, a node is dead.
+	DeadAfter time.Duration
+}
+
 // Mesh serves MeshService.
 type Mesh struct {
 	meshv1.UnimplementedMeshServiceServer
 
 	hub      *engine.Hub
 	clk      clock.Clock
-	host     string
-	zone     string
+	host     Host
 	changed  func()
 	draining func() <-chan struct{}
 }
 
 // NewMesh returns the service. changed is called when a node came, went or changed; draining's channel closes when streams must end.
-func NewMesh(hub *engine.Hub, clk clock.Clock, host, zone string, changed func(), draining func() <-chan struct{}) *Mesh {
-	return &Mesh{hub: hub, clk: clk, host: host, zone: zone, changed: changed, draining: draining}
+func NewMesh(hub *engine.Hub, clk clock.Clock, host Host, changed func(), draining func() <-chan struct{}) *Mesh {
+	return &Mesh{hub: hub, clk: clk, host: host, changed: changed, draining: draining}
 }
 
 // Attach serves one service until its stream ends or the sidecar drains.
@@ -57,7 +63,7 @@ func (m *Mesh) Attach(stream grpc.BidiStreamingServer[meshv1.AttachRequest, mesh
 		m.changed()
 	}()
 
-	if err := stream.Send(&meshv1.AttachResponse{HostId: m.host}); err != nil {
+	if err := stream.Send(&meshv1.AttachResponse{HostId: m.host.ID}); err != nil {
 		return err
 	}
 	m.hub.FromService(attached, first.GetHints())
@@ -120,7 +126,7 @@ func (m *Mesh) node(a *meshv1.Announce) (domain.Node, error) {
 		return domain.Node{}, apierr.InvalidArgument("ANNOUNCE_MISSING", "announce", "the first frame must announce the service")
 	}
 	n := domain.Node{
-		ID: a.GetNodeId(), Host: m.host, Zone: m.zone, Service: a.GetService(), State: domain.State(a.GetState()),
+		ID: a.GetNodeId(), Host: m.host.ID, Zone: m.host.Zone, DeadAfter: m.host.DeadAfter.Seconds(), Service: a.GetService(), State: domain.State(a.GetState()),
 		Addresses: a.GetAddresses(), Version: a.GetVersion(),
 	}
 	if n.Addresses == nil {

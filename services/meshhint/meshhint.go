@@ -1,0 +1,129 @@
+package meshhint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"postrider.dev/pkg/grpcserver"
+	"postrider.dev/pkg/httpserver"
+	"postrider.dev/pkg/migrate"
+	"postrider.dev/pkg/pg"
+	"postrider.dev/pkg/redisconn"
+	"postrider.dev/pkg/run"
+	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
+	"postrider.dev/services/meshhint/internal/engine"
+	"postrider.dev/services/meshhint/internal/link"
+	"postrider.dev/services/meshhint/internal/loop"
+	"postrider.dev/services/meshhint/internal/server"
+	"postrider.dev/services/meshhint/internal/store"
+	"postrider.dev/services/meshhint/migrations"
+)
+
+// Migrations is the schema that the service owns.
+func Migrations() migrate.Set { return migrate.Set{Schema: migrations.Schema, FS: migrations.FS} }
+
+// Run serves until ctx ends or a part fails, then drains for at most cfg.DrainTimeout. nil means a clean end.
+func Run(ctx context.Context, cfg Config, env run.Env) error {
+	host, err := hostID(cfg)
+	if err != nil {
+		return err
+	}
+	if cfg.Migrate {
+		if _, err := migrate.Up(ctx, env.Clock, cfg.DirectURL().Reveal(), Migrations()); err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+	}
+	db, err := pg.Open(ctx, cfg.DatabaseURL.Reveal(), pg.Options{
+		AppName: "postrider-meshhint", MaxConns: cfg.PoolSize, Traces: env.Traces, Clock: env.Clock,
+	})
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	defer db.Close()
+
+	metrics := engine.NewMetrics(env.Metrics)
+	carrier, err := openCarrier(cfg, env, metrics)
+	if err != nil {
+		return err
+	}
+	hub := engine.NewHub(metrics, carrier.publish)
+	carrier.receive(hub)
+	st := store.New(db)
+	beat := loop.NewHeartbeat(st, hub, metrics, env.Clock, env.Log, cfg.HeartbeatEvery)
+
+	ready := httpserver.NewReadiness()
+	ready.Add("database", degraded(st.Ready))
+	admin, err := httpserver.NewAdmin(ctx, env, "meshhint", cfg.AdminAddr, cfg.ClusterSecret, ready)
+	if err != nil {
+		return err
+	}
+	rpc, err := grpcserver.New(ctx, env, grpcserver.Options{
+		Service: "meshhint", Listener: "internal", Addr: cfg.InternalAddr, ClusterSecret: cfg.ClusterSecret,
+		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: ready.Drain,
+	})
+	if err != nil {
+		admin.Close()
+		return err
+	}
+	server.Internal(admin.Internal(), hub)
+	meshv1.RegisterMeshServiceServer(rpc, server.NewMesh(hub, env.Clock,
+		server.Host{ID: host, Zone: cfg.Zone, DeadAfter: cfg.DeadAfter}, beat.Soon, rpc.Draining))
+	env.Log.Info("sidecar serves", zap.String("host_id", host), zap.Stringer("addr", rpc.Addr()))
+	err = run.Layers(ctx,
+		append(carrier.parts, run.Part{Name: "admin", Run: admin.Run}, run.Part{Name: "heartbeat", Run: beat.Run}),
+		[]run.Part{{Name: "grpc", Run: rpc.Run}})
+	beat.Beat(context.WithoutCancel(ctx)) // the services that left with us are dead in the directory at once
+	return err
+}
+
+// hostID is the configured one, else the machine's name.
+func hostID(cfg Config) (string, error) {
+	if cfg.HostID != "" {
+		return cfg.HostID, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("host id: %w", err)
+	}
+	return name, nil
+}
+
+// degraded makes a failing check no reason to be taken out: hints flow without the directory.
+func degraded(check httpserver.Check) httpserver.Check {
+	return func(ctx context.Context) error {
+		if err := check(ctx); err != nil {
+			return &httpserver.DegradedError{Reason: err.Error()}
+		}
+		return nil
+	}
+}
+
+// carrier is the Redis carrier, or nothing.
+type carrier struct {
+	publish engine.Publish
+	receive func(link.Receiver)
+	parts   []run.Part
+}
+
+func openCarrier(cfg Config, env run.Env, m *engine.Metrics) (carrier, error) {
+	useRedis, err := cfg.carriers()
+	if err != nil {
+		return carrier{}, err
+	}
+	if !useRedis {
+		env.Log.Info("no carrier: hints stay on this host, others find work by re-polling")
+		return carrier{receive: func(link.Receiver) {}}, nil
+	}
+	client, err := redisconn.Open(cfg.RedisURL.Reveal(), redisconn.Options{})
+	if err != nil {
+		return carrier{}, err
+	}
+	r := link.NewRedis(client, env.Clock, cfg.RedisChannel, uuid.NewString(), m, env.Log)
+	runCarrier := func(ctx context.Context) error { return errors.Join(r.Run(ctx), client.Close()) }
+	return carrier{publish: r.Publish, receive: r.Receive, parts: []run.Part{{Name: "redis", Run: runCarrier}}}, nil
+}

@@ -1,0 +1,59 @@
+CREATE SCHEMA mesh;
+
+CREATE FUNCTION mesh.announce(p_nodes jsonb) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    WITH given AS (
+        SELECT id, host_id, zone, service, state, addresses, version, make_interval(secs => dead_after) AS dead_after
+        FROM jsonb_to_recordset(p_nodes)
+            AS g (id text, host_id text, zone text, service text, state text, addresses jsonb, version text, dead_after float8)
+        ORDER BY id
+    ), before AS (
+        SELECT n.id, n.state, n.addresses FROM mesh.nodes n JOIN given g USING (id)
+    ), written AS (
+        INSERT INTO mesh.nodes AS n (id, host_id, zone, service, state, addresses, version, started_at, heartbeat_at, dead_after)
+        SELECT id, host_id, zone, service, state, addresses, version, mesh.now(), mesh.now(), coalesce(dead_after, '5 seconds') FROM given
+        ON CONFLICT ON CONSTRAINT nodes_id_pk DO UPDATE
+        SET host_id = excluded.host_id, zone = excluded.zone, state = excluded.state, addresses = excluded.addresses,
+            version = excluded.version, heartbeat_at = excluded.heartbeat_at,
+            dead_after = coalesce((SELECT g.dead_after FROM given g WHERE g.id = n.id), n.dead_after)
+        RETURNING n.id, n.state, n.addresses
+    )
+    SELECT count(*)::int FROM written w LEFT JOIN before b ON b.id = w.id
+    WHERE b.id IS NULL OR b.state <> w.state OR b.addresses <> w.addresses
+$$;
+
+CREATE FUNCTION mesh.directory() RETURNS TABLE(node_id text, host_id text, zone text, service text, state text, addresses jsonb, started_at timestamp with time zone, heartbeat_at timestamp with time zone, version text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT n.id, n.host_id, n.zone, n.service,
+           CASE WHEN n.heartbeat_at < mesh.now() - n.dead_after THEN 'dead' ELSE n.state END,
+           n.addresses, n.started_at, n.heartbeat_at, n.version
+    FROM mesh.nodes n
+    WHERE n.heartbeat_at > mesh.now() - interval '1 hour'
+    ORDER BY n.id
+$$;
+
+CREATE FUNCTION mesh.now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$SELECT statement_timestamp()$$;
+
+CREATE TABLE mesh.nodes (
+    id text NOT NULL,
+    host_id text NOT NULL,
+    zone text NOT NULL,
+    service text NOT NULL,
+    state text NOT NULL,
+    addresses jsonb NOT NULL,
+    version text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    heartbeat_at timestamp with time zone NOT NULL,
+    dead_after interval NOT NULL,
+    CONSTRAINT nodes_state_ck CHECK ((state = ANY (ARRAY['joining'::text, 'online'::text, 'draining'::text, 'dead'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+ALTER TABLE ONLY mesh.nodes
+    ADD CONSTRAINT nodes_id_pk PRIMARY KEY (id);
