@@ -169,7 +169,7 @@ func (s *Store) explain(ctx context.Context, appends []Append, results []Appende
 func (s *Store) shardState(ctx context.Context, shard message.ShardID) (Appended, error) {
 	r := Appended{Shard: shard, Status: StatusNothing}
 	var sealed bool
-	err := s.db.QueryRow(ctx, s.sql.text("shard_state"), []int64{int64(shard)}).Scan(&r.Shard, &r.Base, &r.ConfigVersion, &sealed)
+	err := s.db.QueryRow(ctx, s.sql.text("shard_state"), shard).Scan(&r.Shard, &r.Base, &r.ConfigVersion, &sealed)
 	switch {
 	case pg.IsNoRows(err):
 		r.Status = StatusGone

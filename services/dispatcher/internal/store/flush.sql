@@ -45,9 +45,11 @@ WITH moved AS (
 SELECT m.id, m.base_offset, m.last_at, m.config_version FROM moved m;
 
 -- name: shard_state
-SELECT s.id, s.head, s.config_version, s.sealed
-FROM unnest(@shards::bigint[]) AS r(shard_id)
-JOIN dispatcher.shards s ON s.id = ANY (ARRAY[r.shard_id]);
+SELECT id, head, config_version, sealed
+FROM dispatcher.shards
+WHERE id = @shard AND head >= 0
+ORDER BY head DESC
+LIMIT 1;
 
 -- name: lock_shards
 -- Locks shard rows in the order of their ids and says what holds once all are locked.

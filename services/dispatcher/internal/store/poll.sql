@@ -24,7 +24,7 @@ FROM (
     GROUP BY 1
 ) e
 JOIN LATERAL (
-    SELECT g.group_id, g.shard_id FROM dispatcher.group_shards g WHERE g.id = e.id ORDER BY g.version DESC LIMIT 1
+    SELECT g.group_id, g.shard_id FROM dispatcher.group_shards g WHERE g.id = e.id AND g.version >= 0 ORDER BY g.version DESC LIMIT 1
 ) g ON true
 ORDER BY e.since
 LIMIT @most;

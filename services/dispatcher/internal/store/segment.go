@@ -77,13 +77,13 @@ func (s *Store) SearchPartition(ctx context.Context, shard message.ShardID, hash
 	return slices.DeleteFunc(found, func(d segment.Directory) bool { return !holds(d) }), searched, nil
 }
 
-// Bodies returns the segments that begin at these offsets, in order; what was trimmed is left out.
+// Bodies returns the segments that begin at these offsets, in the order given; what was trimmed is left out.
 func (s *Store) Bodies(ctx context.Context, shard message.ShardID, bases []message.Offset) ([]Segment, error) {
 	offsets := make([]int64, len(bases))
 	for i, base := range bases {
 		offsets[i] = int64(base)
 	}
-	rows, err := s.db.Query(ctx, s.sql.text("bodies"), shard, offsets)
+	rows, err := s.db.Query(ctx, s.sql.text("bodies"), offsets, shard)
 	if err != nil {
 		return nil, fmt.Errorf("read bodies: %w", err)
 	}

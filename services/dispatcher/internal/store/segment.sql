@@ -27,7 +27,9 @@ ORDER BY base_offset
 LIMIT @most;
 
 -- name: bodies
-SELECT base_offset, count, created_at, codec, key_id, partitions, sizes, body
-FROM dispatcher.segments
-WHERE shard_id = @shard AND base_offset = ANY (@bases::bigint[])
-ORDER BY base_offset;
+-- LIMIT keeps each look-up whole: merged with the list, it would be a walk over the shard.
+SELECT s.base_offset, s.count, s.created_at, s.codec, s.key_id, s.partitions, s.sizes, s.body
+FROM unnest(@bases::bigint[]) AS r(base_offset)
+CROSS JOIN LATERAL (
+    SELECT * FROM dispatcher.segments WHERE shard_id = @shard AND base_offset = r.base_offset LIMIT 1
+) s;

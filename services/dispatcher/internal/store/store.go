@@ -35,6 +35,7 @@ func Settings() pg.Options {
 			"plan_cache_mode":                     "force_generic_plan",
 			"jit":                                 "off",
 			"enable_seqscan":                      "off",
+			"enable_indexonlyscan":                "off",
 			"enable_hashjoin":                     "off",
 			"enable_mergejoin":                    "off",
 			"lock_timeout":                        "2s",
