@@ -1,6 +1,6 @@
 # Names of the few commands. The logic is in scripts/, one file a command, so that it can be read, linted and run alone.
 .DEFAULT_GOAL := help
-.PHONY: help up down test check gen fmt lint breaking vuln test-fresh mutants images
+.PHONY: help up down test check gen fmt lint tidy breaking vuln test-fresh mutants images
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ fmt: ## format Go and .proto files
 
 lint: ## golangci-lint, shellcheck, buf
 	@scripts/lint
+
+tidy: ## make every go.mod stand alone, without the workspace
+	@scripts/tidy
 
 breaking: ## fail if a public contract broke since main
 	@scripts/breaking
