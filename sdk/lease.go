@@ -210,3 +210,8 @@ func (l *Lease) Release(ctx context.Context, back ...*Delivery) error {
 	}
 	return nil
 }
+
+// Settle sends a settlement as it is, for what Lease has no method for: by client id, or without a lease.
+func (c *Client) Settle(ctx context.Context, req *queuev1.AckRequest) (*queuev1.AckResponse, error) {
+	return again(ctx, func() (*queuev1.AckResponse, error) { return c.queues.Ack(ctx, req) })
+}

@@ -75,9 +75,7 @@ func (c *Client) DeadLetters(ctx context.Context, queue, group string) iter.Seq2
 
 // Redrive appends dead letters to their queue again, by id. Each is redriven once, however often it is asked.
 func (c *Client) Redrive(ctx context.Context, queue string, ids ...string) (*queuev1.RedriveDeadLettersResponse, error) {
-	return again(ctx, func() (*queuev1.RedriveDeadLettersResponse, error) {
-		return c.queues.RedriveDeadLetters(ctx, &queuev1.RedriveDeadLettersRequest{Queue: queue, Ids: ids})
-	})
+	return c.RedriveAs(ctx, &queuev1.RedriveDeadLettersRequest{Queue: queue, Ids: ids})
 }
 
 // pages yields the items of all pages.
@@ -101,4 +99,17 @@ func pages[T any](page func(token string) ([]T, string, error)) iter.Seq2[T, err
 			token = next
 		}
 	}
+}
+
+// DeadLetter shows one dead letter with its payload.
+func (c *Client) DeadLetter(ctx context.Context, queue, id string) (*queuev1.DeadLetter, error) {
+	resp, err := again(ctx, func() (*queuev1.GetDeadLetterResponse, error) {
+		return c.queues.GetDeadLetter(ctx, &queuev1.GetDeadLetterRequest{Queue: queue, Id: id})
+	})
+	return resp.GetDeadLetter(), err
+}
+
+// RedriveAs is Redrive with the full request, for example all dead letters of a group.
+func (c *Client) RedriveAs(ctx context.Context, req *queuev1.RedriveDeadLettersRequest) (*queuev1.RedriveDeadLettersResponse, error) {
+	return again(ctx, func() (*queuev1.RedriveDeadLettersResponse, error) { return c.queues.RedriveDeadLetters(ctx, req) })
 }

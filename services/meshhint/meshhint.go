@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -29,10 +28,7 @@ func Migrations() migrate.Set { return migrate.Set{Schema: migrations.Schema, FS
 
 // Run serves until ctx ends or a part fails, then drains for at most cfg.DrainTimeout. nil means a clean end.
 func Run(ctx context.Context, cfg Config, env run.Env) error {
-	host, err := hostID(cfg)
-	if err != nil {
-		return err
-	}
+	host := cfg.Host()
 	if cfg.Migrate {
 		if _, err := migrate.Up(ctx, env.Clock, cfg.DirectURL().Reveal(), Migrations()); err != nil {
 			return fmt.Errorf("migrate: %w", err)
@@ -79,18 +75,6 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 		[]run.Part{{Name: "grpc", Run: rpc.Run}})
 	beat.Beat(context.WithoutCancel(ctx)) // the services that left with us are dead in the directory at once
 	return err
-}
-
-// hostID is the configured one, else the machine's name.
-func hostID(cfg Config) (string, error) {
-	if cfg.HostID != "" {
-		return cfg.HostID, nil
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("host id: %w", err)
-	}
-	return name, nil
 }
 
 // degraded makes a failing check no reason to be taken out: hints flow without the directory.

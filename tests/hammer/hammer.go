@@ -1,0 +1,240 @@
+// Package hammer drives a fleet with producers and consumers that record what they see, for the checkers of package invariant.
+package hammer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	postrider "postrider.dev/sdk"
+	"postrider.dev/tests/invariant"
+)
+
+// Recorder is a history with its clock, and counts of what is still to come.
+type Recorder struct {
+	invariant.History
+
+	start time.Time
+
+	mu     sync.Mutex // guards the rest
+	pushed map[string]int
+	acked  map[[2]string]map[string]bool
+	wake   chan struct{} // closed and replaced at each ack
+}
+
+// NewRecorder starts a history.
+func NewRecorder() *Recorder {
+	return &Recorder{start: time.Now(), pushed: map[string]int{}, acked: map[[2]string]map[string]bool{}, wake: make(chan struct{})}
+}
+
+// Now reads the recorder's clock.
+func (r *Recorder) Now() invariant.Instant { return time.Since(r.start) }
+
+// Pushed counts the acknowledged pushes to a queue.
+func (r *Recorder) Pushed(queue string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pushed[queue]
+}
+
+// Acked counts the messages that a group has acked.
+func (r *Recorder) Acked(queue, group string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.acked[[2]string{queue, group}])
+}
+
+// AwaitAcked returns when a group has acked n messages, or ctx ends.
+func (r *Recorder) AwaitAcked(ctx context.Context, queue, group string, n int) error {
+	for {
+		r.mu.Lock()
+		have, wake := len(r.acked[[2]string{queue, group}]), r.wake
+		r.mu.Unlock()
+		if have >= n {
+			return nil
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return fmt.Errorf("group %s of %s acked %d of %d: %w", group, queue, have, n, context.Cause(ctx))
+		}
+	}
+}
+
+func (r *Recorder) addPush(p invariant.Push) {
+	r.Add(p)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pushed[p.Queue]++
+}
+
+func (r *Recorder) addAck(a invariant.Ack) {
+	r.Add(a)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := [2]string{a.Queue, a.Group}
+	if r.acked[key] == nil {
+		r.acked[key] = map[string]bool{}
+	}
+	r.acked[key][a.ID] = true
+	close(r.wake)
+	r.wake = make(chan struct{})
+}
+
+// Produce says what a producer pushes.
+type Produce struct {
+	Queue, Publisher string
+	// Partitions are used in turn.
+	Partitions []string
+	// Batch is messages per push, Count messages in all.
+	Batch, Count int
+	// Keyed gives each message an idempotency key, so that a push without an answer is repeated.
+	Keyed bool
+	// Bytes of payload; the content's name alone when 0.
+	Bytes int
+}
+
+// Run pushes until all are acknowledged. A message whose push failed for good is an error.
+func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) error {
+	for seq := 0; seq < p.Count; {
+		n := min(p.Batch, p.Count-seq)
+		batch := make([]postrider.Message, n)
+		for i := range batch {
+			content := fmt.Sprintf("%s/%d", p.Publisher, seq+i)
+			batch[i] = postrider.Message{
+				Partition: p.Partitions[(seq+i)%len(p.Partitions)], Payload: payload(content, p.Bytes), Headers: map[string]string{"content": content},
+			}
+			if p.Keyed {
+				batch[i].IdempotencyKey = content
+			}
+		}
+		sent := r.Now()
+		results, err := c.Push(ctx, p.Queue, batch...)
+		answered := r.Now()
+		if err != nil {
+			return fmt.Errorf("publisher %s at %d: %w", p.Publisher, seq, err)
+		}
+		for i, res := range results {
+			if res.Err != nil {
+				return fmt.Errorf("publisher %s message %d: %w", p.Publisher, seq+i, res.Err)
+			}
+			r.addPush(invariant.Push{
+				Queue: p.Queue, Partition: batch[i].Partition, Content: batch[i].Headers["content"], ID: res.MessageID, Offset: res.Offset,
+				Publisher: p.Publisher, Seq: int64(seq + i), Sent: sent, Answered: answered,
+			})
+		}
+		seq += n
+	}
+	return nil
+}
+
+func payload(content string, bytes int) []byte {
+	out := []byte(content)
+	for len(out) < bytes {
+		out = append(out, byte('a'+rand.N(26))) //nolint:gosec // G404: filler
+	}
+	return out
+}
+
+// Consume says how a consumer consumes.
+type Consume struct {
+	Queue, Group string
+	Batch        int
+	Partitions   int
+	Lease        time.Duration
+	Mode         queuev1.GroupMode
+	// Fate says what to do with a delivery; nil acks it.
+	Fate func(*postrider.Delivery) Fate
+}
+
+// Fate is what a consumer does with a delivery.
+type Fate int
+
+// The fates.
+const (
+	Acks Fate = iota
+	Nacks
+	Rejects
+	// Forgets keeps the message until its lease ends, as a crash would.
+	Forgets
+)
+
+// Run pops and settles until ctx ends.
+func (c Consume) Run(ctx context.Context, r *Recorder, client *postrider.Client) error {
+	opts := postrider.PopOptions{Group: c.Group, Batch: c.Batch, Partitions: c.Partitions, Wait: time.Second, Lease: c.Lease, Mode: c.Mode}
+	for ctx.Err() == nil {
+		sent := r.Now()
+		lease, err := client.Pop(ctx, c.Queue, opts)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("consumer of %s: %w", c.Group, err)
+		}
+		if lease == nil {
+			continue
+		}
+		answered := r.Now()
+		for _, d := range lease.Deliveries {
+			r.Add(invariant.Delivery{
+				Queue: c.Queue, Group: c.Group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Offset: d.Offset,
+				Attempt: int32(d.Attempt), Lease: lease.Token, Sent: sent, Answered: answered, //nolint:gosec // G115: small
+			})
+		}
+		if err := c.settle(ctx, r, client, lease); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle does to each message what its fate says. Refusals are the server's right: they are not recorded as acks.
+func (c Consume) settle(ctx context.Context, r *Recorder, client *postrider.Client, lease *postrider.Lease) error {
+	req := &queuev1.AckRequest{Queue: c.Queue, Lease: lease.Token}
+	for _, d := range lease.Deliveries {
+		s := &queuev1.Settlement{MessageId: d.MessageID, Action: queuev1.AckAction_ACK_ACTION_ACK}
+		if c.Fate != nil {
+			switch c.Fate(d) {
+			case Nacks:
+				s.Action, s.Reason = queuev1.AckAction_ACK_ACTION_NACK, "told to"
+			case Rejects:
+				s.Action, s.Reason = queuev1.AckAction_ACK_ACTION_REJECT, "told to"
+			case Forgets:
+				continue
+			case Acks:
+			}
+		}
+		req.Settlements = append(req.Settlements, s)
+	}
+	if len(req.GetSettlements()) == 0 {
+		return nil
+	}
+	sent := r.Now()
+	resp, err := client.Settle(ctx, req)
+	if err != nil {
+		if stale, ok := errors.AsType[*postrider.Error](err); ok && stale.Code == "STALE_EPOCH" {
+			return nil
+		}
+		return fmt.Errorf("settle in %s: %w", c.Group, err)
+	}
+	answered := r.Now()
+	for i, res := range resp.GetResults() {
+		s := req.GetSettlements()[i]
+		if s.GetAction() != queuev1.AckAction_ACK_ACTION_ACK {
+			continue
+		}
+		a := invariant.Ack{Queue: c.Queue, Group: c.Group, ID: s.GetMessageId(), Lease: lease.Token, Sent: sent, Answered: answered}
+		switch res.GetStatus() { //nolint:exhaustive // the others settle nothing
+		case queuev1.AckStatus_ACK_STATUS_SETTLED:
+			r.addAck(a)
+		case queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED:
+			a.Lease = "" // by a try of ours whose answer was lost, or by another lease: it says nothing about who held it
+			r.addAck(a)
+		}
+	}
+	return nil
+}
