@@ -27,6 +27,7 @@ type GroupStats struct {
 	Depth       int64 // not settled
 	Lag         int64 // between the first unsettled and the newest
 	Leases      int64
+	Leased      int64 // messages in leases
 	Retrying    int64 // waiting for their time
 	DeadLetters int64 // not redriven
 }

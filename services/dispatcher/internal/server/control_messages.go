@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"postrider.dev/pkg/apierr"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/invalid"
+	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/store"
+)
+
+const (
+	defaultPartition = "default"
+	// lookupTimeout bounds a search that has no index.
+	lookupTimeout = 10 * time.Second
+)
+
+// ListDeadLetters implements the contract.
+func (s *Queues) ListDeadLetters(ctx context.Context, req *queuev1.ListDeadLettersRequest) (*queuev1.ListDeadLettersResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := firstOf(queue.CheckName("queue", req.GetQueue()), queue.CheckOptionalName("group", req.GetGroup())); err != nil {
+		return nil, wireError(err)
+	}
+	size, err := pageSize(req.GetPageSize())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	list := listing{"dead letters", by.Tenant.String(), req.GetQueue(), req.GetGroup(), strconv.FormatBool(req.GetIncludeRedriven())}
+	filter := store.DeadLetterFilter{Group: req.GetGroup(), Redriven: req.GetIncludeRedriven(), Limit: size + 1}
+	cursor, err := list.cursor(req.GetPageToken())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if copy(filter.After[:], cursor) != len(cursor) || cursor != "" && len(cursor) != len(filter.After) {
+		return nil, wireError(badToken("is damaged"))
+	}
+	page, err := s.control.ListDeadLetters(ctx, by.Tenant, req.GetQueue(), filter)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	resp := &queuev1.ListDeadLettersResponse{}
+	if len(page) > size {
+		page = page[:size]
+		resp.NextPageToken = list.next(string(page[size-1].ID[:]))
+	}
+	for _, d := range page {
+		resp.DeadLetters = append(resp.DeadLetters, deadLetterOf(req.GetQueue(), d))
+	}
+	return resp, nil
+}
+
+// GetDeadLetter implements the contract.
+func (s *Queues) GetDeadLetter(ctx context.Context, req *queuev1.GetDeadLetterRequest) (*queuev1.GetDeadLetterResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := queue.CheckName("queue", req.GetQueue()); err != nil {
+		return nil, wireError(err)
+	}
+	id, err := deadLetterID("id", req.GetId())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	d, err := s.control.GetDeadLetter(ctx, by.Tenant, req.GetQueue(), id)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &queuev1.GetDeadLetterResponse{DeadLetter: deadLetterOf(req.GetQueue(), d)}, nil
+}
+
+// RedriveDeadLetters implements the contract.
+func (s *Queues) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDeadLettersRequest) (*queuev1.RedriveDeadLettersResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	redrive, err := redriveOf(req)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	done, err := s.control.Redrive(ctx, by, req.GetQueue(), redrive)
+	if len(done.Heads) > 0 { // also of steps before a failure
+		s.notify.Appended(by.Tenant, req.GetQueue(), done.Heads)
+	}
+	if err != nil {
+		return nil, wireError(err)
+	}
+	resp := &queuev1.RedriveDeadLettersResponse{
+		Redriven: int32(done.Redriven), AlreadyRedriven: int32(done.Already), //nolint:gosec // at most maxClientIDs
+	}
+	for _, id := range done.NotFound {
+		resp.NotFound = append(resp.NotFound, uuid.UUID(id).String())
+	}
+	return resp, nil
+}
+
+// redriveOf accepts ids, or a group with an optional limit, and not both.
+func redriveOf(req *queuev1.RedriveDeadLettersRequest) (store.RedriveRequest, error) {
+	out := store.RedriveRequest{Group: req.GetGroup(), Limit: int(req.GetLimit())}
+	if err := firstOf(
+		queue.CheckName("queue", req.GetQueue()),
+		queue.CheckOptionalName("group", req.GetGroup()),
+		between("ids", len(req.GetIds()), 0, maxClientIDs),
+	); err != nil {
+		return out, err
+	}
+	switch {
+	case out.Group == "" && len(req.GetIds()) == 0:
+		return out, invalid.New(invalid.NameEmpty, "ids", "or group must be given")
+	case out.Group != "" && len(req.GetIds()) > 0:
+		return out, invalid.New(invalid.OutOfRange, "group", "must not be given beside ids")
+	case out.Group == "" && req.GetLimit() != 0:
+		return out, invalid.New(invalid.OutOfRange, "limit", "goes with group only")
+	case out.Group != "" && out.Limit == 0:
+		out.Limit = defaultPage
+	case out.Group != "":
+		if err := between("limit", out.Limit, 1, maxPage); err != nil {
+			return out, err
+		}
+	}
+	for i, text := range req.GetIds() {
+		id, err := deadLetterID(fmt.Sprintf("ids[%d]", i), text)
+		if err != nil {
+			return out, err
+		}
+		out.IDs = append(out.IDs, id)
+	}
+	return out, nil
+}
+
+// LookupMessage implements the contract.
+func (s *Queues) LookupMessage(ctx context.Context, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := firstOf(
+		queue.CheckName("queue", req.GetQueue()),
+		queue.CheckOptionalName("partition", req.GetPartition()),
+		queue.CheckName("client_id", req.GetClientId()),
+	); err != nil {
+		return nil, wireError(err)
+	}
+	partition := req.GetPartition()
+	if partition == "" {
+		partition = defaultPartition
+	}
+	q, err := s.control.FindQueue(ctx, by.Tenant, req.GetQueue())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	f, ok, err := s.control.FindByClientID(ctx, q, partition, req.GetClientId())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if !ok {
+		return nil, apierr.NotFound(ReasonMessageNotFound, "the partition has no message of that client id in the log")
+	}
+	return &queuev1.LookupMessageResponse{
+		MessageId: message.ID{Shard: f.Shard, Offset: f.Offset}.String(), Offset: int64(f.Offset), Payload: f.Payload,
+		ContentType: f.ContentType, Headers: headersOf(f.Headers), CreatedAt: instant(f.CreatedAt.UTC()),
+	}, nil
+}

@@ -1,0 +1,205 @@
+package server
+
+import (
+	"context"
+
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/engine/catalog"
+)
+
+// ConfigureQueue implements the contract.
+func (s *Queues) ConfigureQueue(ctx context.Context, req *queuev1.ConfigureQueueRequest) (*queuev1.ConfigureQueueResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := queue.CheckName("queue", req.GetQueue()); err != nil {
+		return nil, wireError(err)
+	}
+	patch, err := patchOf(req.GetOptions(), req.GetReset_())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	done, err := s.control.Configure(ctx, by, req.GetQueue(), patch)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if done.Changed {
+		s.notify.QueueChanged(by.Tenant, req.GetQueue(), false)
+	}
+	stats, err := s.control.QueueStats(ctx, []int64{done.Queue.ID})
+	if err != nil {
+		return nil, wireError(err)
+	}
+	shown := queueOf(done.Queue, stats[done.Queue.ID], s.rates.PerSecond(done.Queue.ID))
+	return &queuev1.ConfigureQueueResponse{Queue: shown, Created: done.Created}, nil
+}
+
+// ListQueues implements the contract.
+func (s *Queues) ListQueues(ctx context.Context, req *queuev1.ListQueuesRequest) (*queuev1.ListQueuesResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	size, err := pageSize(req.GetPageSize())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if err := queue.CheckOptionalName("prefix", req.GetPrefix()); err != nil {
+		return nil, wireError(err)
+	}
+	list := listing{"queues", by.Tenant.String(), req.GetPrefix()}
+	after, err := list.cursor(req.GetPageToken())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	queues, err := s.control.ListQueues(ctx, by.Tenant, req.GetPrefix(), after, size+1)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	resp := &queuev1.ListQueuesResponse{}
+	if len(queues) > size {
+		queues = queues[:size]
+		resp.NextPageToken = list.next(queues[size-1].Name)
+	}
+	ids := make([]int64, len(queues))
+	for i, q := range queues {
+		ids[i] = q.ID
+	}
+	stats, err := s.control.QueueStats(ctx, ids)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	for _, q := range queues {
+		if st, ok := stats[q.ID]; ok { // else deleted between the two reads
+			resp.Queues = append(resp.Queues, queueOf(q, st, s.rates.PerSecond(q.ID)))
+		}
+	}
+	return resp, nil
+}
+
+// GetQueue implements the contract.
+func (s *Queues) GetQueue(ctx context.Context, req *queuev1.GetQueueRequest) (*queuev1.GetQueueResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := queue.CheckName("queue", req.GetQueue()); err != nil {
+		return nil, wireError(err)
+	}
+	q, err := s.control.FindQueue(ctx, by.Tenant, req.GetQueue())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	d, err := s.control.QueueDetail(ctx, q)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	resp := &queuev1.GetQueueResponse{Queue: queueOf(q, d.Stats, s.rates.PerSecond(q.ID))}
+	for _, shard := range d.Shards {
+		resp.Shards = append(resp.Shards, shardOf(shard))
+	}
+	for _, g := range d.Groups {
+		resp.Groups = append(resp.Groups, groupOf(g, d.States[g.ID]))
+	}
+	return resp, nil
+}
+
+// DeleteQueue implements the contract.
+func (s *Queues) DeleteQueue(ctx context.Context, req *queuev1.DeleteQueueRequest) (*queuev1.DeleteQueueResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := queue.CheckName("queue", req.GetQueue()); err != nil {
+		return nil, wireError(err)
+	}
+	if _, err := s.control.DeleteQueue(ctx, by, req.GetQueue(), req.GetForce()); err != nil {
+		return nil, wireError(err)
+	}
+	s.notify.QueueChanged(by.Tenant, req.GetQueue(), true)
+	return &queuev1.DeleteQueueResponse{}, nil
+}
+
+// ListPartitions implements the contract.
+func (s *Queues) ListPartitions(ctx context.Context, req *queuev1.ListPartitionsRequest) (*queuev1.ListPartitionsResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := queue.CheckName("queue", req.GetQueue()); err != nil {
+		return nil, wireError(err)
+	}
+	size, err := pageSize(req.GetPageSize())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	list := listing{"partitions", by.Tenant.String(), req.GetQueue()}
+	after, err := list.cursor(req.GetPageToken())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	q, err := s.control.FindQueue(ctx, by.Tenant, req.GetQueue())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	page, err := s.control.ListPartitions(ctx, q.ID, after, size+1)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	resp := &queuev1.ListPartitionsResponse{}
+	if len(page) > size {
+		page = page[:size]
+		resp.NextPageToken = list.next(page[size-1].Name)
+	}
+	for _, p := range page {
+		resp.Partitions = append(resp.Partitions, partitionOf(p))
+	}
+	return resp, nil
+}
+
+// CreateGroup implements the contract. The queue is made by this first use too.
+func (s *Queues) CreateGroup(ctx context.Context, req *queuev1.CreateGroupRequest) (*queuev1.CreateGroupResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := firstOf(queue.CheckName("queue", req.GetQueue()), queue.CheckName("group", req.GetGroup())); err != nil {
+		return nil, wireError(err)
+	}
+	options, err := groupOptions(req.GetOptions())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if _, err := s.catalog.Queue(ctx, by.Tenant, req.GetQueue(), true); err != nil {
+		return nil, wireError(err)
+	}
+	g, created, err := s.control.CreateGroup(ctx, by, req.GetQueue(), req.GetGroup(), options)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	st, err := s.control.GroupStats(ctx, g)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &queuev1.CreateGroupResponse{Group: groupOf(g, st), Created: created}, nil
+}
+
+// DeleteGroup implements the contract.
+func (s *Queues) DeleteGroup(ctx context.Context, req *queuev1.DeleteGroupRequest) (*queuev1.DeleteGroupResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := firstOf(queue.CheckName("queue", req.GetQueue()), queue.CheckName("group", req.GetGroup())); err != nil {
+		return nil, wireError(err)
+	}
+	g, err := s.control.DeleteGroup(ctx, by, req.GetQueue(), req.GetGroup())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	s.catalog.InvalidateGroup(&catalog.Group{Group: g})
+	s.notify.QueueChanged(by.Tenant, req.GetQueue(), false)
+	return &queuev1.DeleteGroupResponse{}, nil
+}

@@ -1,0 +1,96 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/pg"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/invalid"
+	"postrider.dev/services/dispatcher/internal/store"
+)
+
+// Reasons of the queue area beside those of package invalid.
+const (
+	ReasonQueueNotFound      = "QUEUE_NOT_FOUND"
+	ReasonQueueLeased        = "QUEUE_LEASED"
+	ReasonGroupNotFound      = "GROUP_NOT_FOUND"
+	ReasonTooManyGroups      = "TOO_MANY_GROUPS"
+	ReasonDeadLetterNotFound = "DEAD_LETTER_NOT_FOUND"
+	ReasonDeadLetterTrimmed  = "DEAD_LETTER_WITHOUT_MESSAGE"
+	ReasonMessageNotFound    = "MESSAGE_NOT_FOUND"
+	ReasonOutcomeUnknown     = "OUTCOME_UNKNOWN"
+	ReasonDatabaseBusy       = "DATABASE_BUSY"
+	ReasonDatabaseAway       = "DATABASE_UNAVAILABLE"
+	ReasonUnauthenticated    = "UNAUTHENTICATED"
+	ReasonDraining           = "DRAINING"
+)
+
+// wireError makes of an error of the domain, the store or the engine what the caller is told; nil of nil. Nothing else decides codes.
+func wireError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*apierr.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*invalid.Error](err); ok {
+		return invalidError(e)
+	}
+	for _, known := range []struct {
+		is   error
+		wire *apierr.Error
+	}{
+		{store.ErrQueueNotFound, apierr.NotFound(ReasonQueueNotFound, "there is no such queue")},
+		{store.ErrGroupNotFound, apierr.NotFound(ReasonGroupNotFound, "the queue has no such group")},
+		{store.ErrDeadLetterNotFound, apierr.NotFound(ReasonDeadLetterNotFound, "the queue has no such dead letter")},
+		{store.ErrQueueLeased, apierr.FailedPrecondition(ReasonQueueLeased, "messages of the queue are leased; force deletes it all the same")},
+		{store.ErrTooManyGroups, apierr.FailedPrecondition(ReasonTooManyGroups, "the queue has as many groups as its max_groups allows")},
+		{store.ErrTrimmed, apierr.FailedPrecondition(ReasonDeadLetterTrimmed, "the message was gone when it became a dead letter; there is nothing to redrive")},
+	} {
+		if errors.Is(err, known.is) {
+			return known.wire.WithCause(err)
+		}
+	}
+	return databaseError(err)
+}
+
+// invalidError keeps the code of a broken rule as the reason.
+func invalidError(e *invalid.Error) *apierr.Error {
+	switch e.Code {
+	case invalid.MessageTooLarge:
+		wire := apierr.PayloadTooLarge(e.Field, e.Detail)
+		wire.Reason = string(e.Code)
+		return wire
+	case invalid.GroupMismatch:
+		return apierr.AlreadyExists(string(e.Code), e.Detail).WithField(e.Field)
+	case invalid.OptionFixed:
+		return apierr.FailedPrecondition(string(e.Code), e.Detail).WithField(e.Field)
+	}
+	return apierr.InvalidArgument(string(e.Code), e.Field, e.Detail)
+}
+
+// databaseError tells a caller whether to try again, and whether something may have happened.
+func databaseError(err error) error {
+	switch {
+	case pg.IsOutcomeUnknown(err):
+		wire := apierr.DeadlineExceeded("the database was lost while it committed; the change may have happened: look, or ask again")
+		wire.Reason = ReasonOutcomeUnknown
+		return wire.WithCause(err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return apierr.From(err)
+	case pg.IsSerialization(err), pg.IsLockTimeout(err):
+		return apierr.Unavailable(ReasonDatabaseBusy, "the row is in use; nothing was changed", 200*time.Millisecond).WithCause(err)
+	case pg.IsRetryable(err):
+		return apierr.Unavailable(ReasonDatabaseAway, "the database cannot be reached; nothing was changed", time.Second).WithCause(err)
+	}
+	return apierr.From(err)
+}
+
+// itemError is an error of one request inside a stream's frame, with its status code.
+func itemError(err error) (*queuev1.ItemError, int32) {
+	e := apierr.From(wireError(err))
+	return &queuev1.ItemError{Code: e.Reason, Message: e.Message, Field: e.Field}, int32(e.Code) //nolint:gosec // codes are small
+}
