@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -41,13 +42,12 @@ func Dial(env run.Env, addr string, secret config.Secret, opts ...grpc.DialOptio
 	if addr == "" {
 		return nil, errors.New("dial grpc: no address")
 	}
+	out := &outgoing{secret: secret}
 	all := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(env.Dial),
-		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
-			otelgrpc.WithTracerProvider(env.Traces), otelgrpc.WithPropagators(obs.Propagator()))),
-		grpc.WithChainUnaryInterceptor(unary(secret)),
-		grpc.WithChainStreamInterceptor(stream(secret)),
+		grpc.WithChainUnaryInterceptor(out.unary),
+		grpc.WithChainStreamInterceptor(out.stream),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.MaxCallSendMsgSize(MaxMessageBytes)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
@@ -55,6 +55,12 @@ func Dial(env run.Env, addr string, secret config.Secret, opts ...grpc.DialOptio
 		}),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
+	}
+	if obs.Recording(env.Traces) {
+		all = append(all, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+			otelgrpc.WithTracerProvider(env.Traces), otelgrpc.WithPropagators(obs.Propagator()))))
+	} else { // the stats handler costs every message of every stream; passing the context on needs the start alone
+		out.propagator = obs.Propagator()
 	}
 	if !strings.HasPrefix(addr, memnet.Prefix) { // memory does not lose its peer silently
 		all = append(all, grpc.WithKeepaliveParams(keepalive.ClientParameters{
@@ -68,33 +74,35 @@ func Dial(env run.Env, addr string, secret config.Secret, opts ...grpc.DialOptio
 	return conn, nil
 }
 
-// outgoing adds the secret and the caller to what ctx sends, replacing any that is there: a handler that passes its incoming metadata on must not
-// be able to speak for another tenant.
-func outgoing(ctx context.Context, secret config.Secret) context.Context {
-	kv := make([]string, 0, 8)
-	if secret.IsSet() {
-		kv = append(kv, callmeta.Secret, secret.Reveal())
+// outgoing is what every call carries.
+type outgoing struct {
+	secret     config.Secret
+	propagator propagation.TextMapPropagator // nil: the stats handler does it
+}
+
+// context adds the secret, the caller and the trace context to what ctx sends, replacing any that is there: a handler that passes its incoming
+// metadata on must not be able to speak for another tenant.
+func (o *outgoing) context(ctx context.Context) context.Context {
+	old, _ := metadata.FromOutgoingContext(ctx)
+	md := callmeta.Strip(old)
+	if o.secret.IsSet() {
+		md[callmeta.Secret] = []string{o.secret.Reveal()}
 	}
 	if c, ok := tenant.CallerFrom(ctx); ok {
-		kv = callmeta.Append(kv, c)
+		callmeta.Put(md, c)
 	}
-	md, ok := metadata.FromOutgoingContext(ctx)
-	if !ok {
-		return metadata.AppendToOutgoingContext(ctx, kv...)
+	if o.propagator != nil {
+		o.propagator.Inject(ctx, callmeta.Carrier(md))
 	}
-	return metadata.AppendToOutgoingContext(metadata.NewOutgoingContext(ctx, callmeta.Strip(md)), kv...)
+	return metadata.NewOutgoingContext(ctx, md)
 }
 
-func unary(secret config.Secret) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		return invoke(outgoing(ctx, secret), method, req, reply, cc, opts...)
-	}
+func (o *outgoing) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(o.context(ctx), method, req, reply, cc, opts...)
 }
 
-func stream(secret config.Secret) grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer,
-		opts ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
-		return open(outgoing(ctx, secret), desc, cc, method, opts...)
-	}
+func (o *outgoing) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer,
+	opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	return open(o.context(ctx), desc, cc, method, opts...)
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -37,21 +38,22 @@ var ErrDrainTimeout = drain.ErrTimeout
 
 // Server is a gRPC server that listens. Use New; register services before Run.
 type Server struct {
-	opts     Options
-	log      *zap.Logger // sampled
-	clk      clock.Clock
-	env      run.Env
-	metrics  metrics
-	secret   callmeta.Verifier
-	grpc     *grpc.Server
-	health   *health.Server
-	listener net.Listener
-	self     *memnet.Network // nil without Options.Loopback
-	selfLis  net.Listener
-	draining chan struct{}
-	goAway   func() // closes draining, once
-	running  sync.Once
-	inflight drain.Inflight
+	opts       Options
+	log        *zap.Logger // sampled
+	clk        clock.Clock
+	env        run.Env
+	metrics    metrics
+	secret     callmeta.Verifier
+	propagator propagation.TextMapPropagator // nil: the stats handler does it
+	grpc       *grpc.Server
+	health     *health.Server
+	listener   net.Listener
+	self       *memnet.Network // nil without Options.Loopback
+	selfLis    net.Listener
+	draining   chan struct{}
+	goAway     func() // closes draining, once
+	running    sync.Once
+	inflight   drain.Inflight
 }
 
 // New listens on opts.Addr. The caller MUST call Run or Close.
@@ -67,6 +69,9 @@ func New(ctx context.Context, env run.Env, opts Options) (*Server, error) {
 	s := &Server{
 		opts: opts, log: obs.Sampled(env.Log), clk: env.Clock, env: env, metrics: m,
 		secret: callmeta.NewVerifier(opts.ClusterSecret.Reveal()), health: health.NewServer(), draining: make(chan struct{}),
+	}
+	if !obs.Recording(env.Traces) { // the stats handler costs every message of every stream; passing the context on needs the start alone
+		s.propagator = obs.Propagator()
 	}
 	s.goAway = sync.OnceFunc(func() { close(s.draining) })
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until Run
@@ -91,8 +96,6 @@ const selfAddr = memnet.Prefix + "self"
 
 func (s *Server) serverOptions() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
-		grpc.StatsHandler(otelgrpc.NewServerHandler(
-			otelgrpc.WithTracerProvider(s.env.Traces), otelgrpc.WithPropagators(obs.Propagator()))),
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{s.unary}, s.opts.Unary...)...),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{s.stream}, s.opts.Stream...)...),
 		grpc.MaxRecvMsgSize(s.opts.MaxRecvBytes),
@@ -103,6 +106,10 @@ func (s *Server) serverOptions() []grpc.ServerOption {
 	}
 	if s.opts.Public {
 		opts = append(opts, grpc.MaxConcurrentStreams(publicMaxStreams))
+	}
+	if s.propagator == nil {
+		opts = append(opts, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithTracerProvider(s.env.Traces), otelgrpc.WithPropagators(obs.Propagator()))))
 	}
 	return append(opts, s.opts.Extra...)
 }

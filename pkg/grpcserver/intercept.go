@@ -87,6 +87,9 @@ func (s *Server) end(ctx context.Context, method string, start time.Time, err er
 // say.
 func (s *Server) admit(ctx context.Context, method string) (context.Context, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
+	if s.propagator != nil {
+		ctx = s.propagator.Extract(ctx, callmeta.Carrier(md))
+	}
 	if s.opts.Public {
 		return metadata.NewIncomingContext(ctx, callmeta.Strip(md)), nil
 	}

@@ -3,6 +3,7 @@ package obs
 import (
 	"context"
 	"fmt"
+	"net/url"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -18,11 +19,15 @@ type Origin struct {
 	Service, Version, Host, Zone string
 }
 
-// NewTraces returns a tracer provider that exports to the OTLP gRPC endpoint, a URL; without an endpoint it records nothing, while trace contexts
+// NewTraces returns a tracer provider that exports to the OTLP gRPC endpoint, an http or https URL; without an endpoint it records nothing, while trace contexts
 // still pass through. The function flushes and closes it. An unreachable endpoint is not an error: spans are dropped meanwhile.
 func NewTraces(ctx context.Context, endpoint string, from Origin) (trace.TracerProvider, func(context.Context) error, error) {
 	if endpoint == "" {
 		return noop.NewTracerProvider(), func(context.Context) error { return nil }, nil
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, nil, fmt.Errorf("trace endpoint: %q is not an http or https URL", endpoint)
 	}
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint))
 	if err != nil {

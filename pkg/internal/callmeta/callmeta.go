@@ -7,7 +7,9 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
@@ -27,16 +29,15 @@ const (
 // maxActor bounds the encoded actor, in bytes.
 const maxActor = 4096
 
-// Append returns kv with the pairs that carry c. The actor is percent-encoded, because metadata holds printable ASCII only.
-func Append(kv []string, c tenant.Caller) []string {
-	kv = append(kv, Tenant, string(c.Tenant))
+// Put makes md carry c. The actor is percent-encoded, because metadata holds printable ASCII only.
+func Put(md metadata.MD, c tenant.Caller) {
+	md[Tenant] = []string{string(c.Tenant)}
 	if c.Actor != "" {
-		kv = append(kv, Actor, url.QueryEscape(c.Actor))
+		md[Actor] = []string{url.QueryEscape(c.Actor)}
 	}
 	if c.Role != tenant.NoRole {
-		kv = append(kv, Role, c.Role.String())
+		md[Role] = []string{c.Role.String()}
 	}
-	return kv
 }
 
 // Caller returns the Caller that md carries; false means it carries none. Only metadata of an authenticated peer may be read.
@@ -117,3 +118,20 @@ func (v Verifier) MatchMD(md metadata.MD) bool {
 	given, err := one(md, Secret)
 	return err == nil && v.Match(given)
 }
+
+// Carrier lets a propagator read and write trace contexts in metadata.
+type Carrier metadata.MD
+
+// Get returns the first value of key.
+func (c Carrier) Get(key string) string {
+	if values := metadata.MD(c).Get(key); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// Set replaces the values of key.
+func (c Carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
+
+// Keys returns the keys.
+func (c Carrier) Keys() []string { return slices.Collect(maps.Keys(c)) }

@@ -20,7 +20,8 @@ func TestCallersTravel(t *testing.T) {
 			Actor:  rapid.StringN(0, 100, 300).Draw(t, "actor"),
 			Role:   tenant.Role(rapid.IntRange(0, 3).Draw(t, "role")), //nolint:gosec // G115: in range.
 		}
-		md := metadata.Pairs(callmeta.Append(nil, want)...)
+		md := metadata.MD{}
+		callmeta.Put(md, want)
 		for _, values := range md {
 			require.Regexp(t, `^[ -~]*$`, values[0], "metadata holds printable ASCII only")
 		}
@@ -68,6 +69,15 @@ func TestVerifier(t *testing.T) {
 	require.False(t, v.MatchMD(metadata.Pairs(callmeta.Secret, "")))
 	require.False(t, v.MatchMD(nil))
 	require.False(t, v.MatchMD(metadata.Pairs(callmeta.Secret, "wrong", callmeta.Secret, "0123456789abcdef")), "one secret, not a list of guesses")
+}
+
+func TestCarrier(t *testing.T) {
+	t.Parallel()
+	c := callmeta.Carrier{}
+	require.Empty(t, c.Get("traceparent"))
+	c.Set("Traceparent", "00-1")
+	require.Equal(t, "00-1", c.Get("traceparent"))
+	require.Equal(t, []string{"traceparent"}, c.Keys())
 }
 
 func FuzzCaller(f *testing.F) {
