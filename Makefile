@@ -1,6 +1,6 @@
 # Names of the few commands. The logic is in scripts/, one file a command, so that it can be read, linted and run alone.
 .DEFAULT_GOAL := help
-.PHONY: help up down test check gen fmt lint tidy breaking vuln test-fresh mutants images
+.PHONY: help up down test check gen fmt lint tidy breaking vuln test-fresh mutants fuzz images
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-fresh: ## follow the README in an empty Debian root (needs root and deboots
 
 mutants: ## break the code on purpose and see the named tests go red
 	@scripts/mutants
+
+fuzz: ## every fuzz test for 30 s each
+	@scripts/fuzz
 
 images: ## build a container image of every service (needs an engine)
 	@scripts/images

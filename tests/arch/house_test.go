@@ -52,7 +52,7 @@ func (p goPackage) part() string { return strings.TrimPrefix(p.ImportPath, modul
 // housePackages lists every package of the workspace.
 func housePackages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,Name,Doc,Standard,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles,Module", "work")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Dir,Name,Doc,Standard,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles,Module", "work")
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
