@@ -11,12 +11,15 @@ import (
 // ErrCorrupt says that stored bits are not what this code wrote.
 var ErrCorrupt = errors.New("corrupt settled set")
 
+// maxChunk keeps offsets far from overflow.
+const maxChunk ChunkNo = 1 << 50
+
 // bitmap is one chunk, a bit set where the offset is settled.
 type bitmap = [ChunkBytes]byte
 
 // check refuses data that does not fit its encoding.
 func (c Chunk) check() error {
-	ok := c.No >= 0
+	ok := c.No >= 0 && c.No <= maxChunk
 	switch c.Encoding {
 	case EncodingNone:
 		ok = ok && len(c.Data) == 0

@@ -26,7 +26,7 @@ func Start(at Offset) Hot {
 // New builds a set of a row's hot pair and all its chunk rows, in any order. It takes over their data.
 func New(hot Hot, rows []Chunk) (*Set, error) {
 	s := &Set{hot: hot, chunks: make(map[ChunkNo]Chunk, len(rows))}
-	if hot.Chunk < 0 {
+	if hot.Chunk < 0 || hot.Chunk > maxChunk {
 		return nil, fmt.Errorf("hot chunk %d: %w", hot.Chunk, ErrCorrupt)
 	}
 	for _, c := range rows {

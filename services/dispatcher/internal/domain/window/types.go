@@ -64,6 +64,10 @@ type Snapshot struct {
 	Chunks  []settled.Chunk // all chunk rows
 	Leases  []LeaseRow      // all open leases
 	Retries []RetryRow      // all exceptions
+
+	// For Refresh only: the rows were not read, because the row says that none of them changed since the view's version.
+	ChunksKept  bool
+	RetriesKept bool
 }
 
 // Row is the hot row of a group-shard.
@@ -109,8 +113,8 @@ type Pop struct {
 	Hash          uint64        //
 	Lease         time.Duration // how long it is leased, counted from the commit
 	Holder        string        // consumer, for inspection
-	// Skip lists offsets not to hand out: a named pop that met another name under the same hash gives them back and asks again. In
-	// ordered mode a skipped message still holds what lies behind it (a collision blocks, it never reorders).
+	// Skip lists offsets not to hand out: a named pop that met another name under the same hash gives them back and asks again. A
+	// skipped message still holds what lies behind it in its partition (a collision blocks, it never reorders).
 	Skip []Offset
 }
 
@@ -166,7 +170,7 @@ type Release struct {
 }
 
 // Reclaim takes back up to Max expired leases (0 = MaxReclaim). A pop that is not filled does the same by itself.
-type Reclaim struct{ Max int }
+type Reclaim struct{ Max int } // answers Nothing if none had expired
 
 // MaxReclaim is how many expired leases one plan takes back when nothing else is said.
 const MaxReclaim = 64
