@@ -2,8 +2,12 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
+
+// errStillThere says that a session did not end within two seconds. Trying again later may help.
+var errStillThere = errors.New("a lost session is still at work")
 
 // lose remembers a backend whose connection broke while a write was on its way.
 func (s *Store) lose(pid uint32) {
@@ -28,7 +32,11 @@ func (s *Store) endLost(ctx context.Context) error {
 	for i, pid := range lost {
 		pids[i] = int32(pid) //nolint:gosec // process ids are small
 	}
-	_, err := s.db.Exec(ctx, s.sql.text("end_lost"), pids)
+	var gone bool
+	err := s.db.QueryRow(ctx, s.sql.text("end_lost"), pids).Scan(&gone)
+	if err == nil && !gone {
+		err = errStillThere
+	}
 	if err != nil {
 		s.mu.Lock()
 		s.lost = append(s.lost, lost...)

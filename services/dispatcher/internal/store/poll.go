@@ -65,24 +65,3 @@ func (s *Store) poll(ctx context.Context, shards map[message.ShardID]message.Off
 	}
 	return s.db.Query(ctx, s.sql.text("poll"), shardIDs, heads, workIDs, versions)
 }
-
-// Expired is a group-shard with leases that ran out.
-type Expired struct {
-	GroupShard window.GroupShardID
-	Group      int64
-	Shard      message.ShardID
-	Leases     int
-}
-
-// ExpiredLeases returns up to limit group-shards that have leases to reclaim by the database's clock, the longest overdue first.
-func (s *Store) ExpiredLeases(ctx context.Context, limit int) ([]Expired, error) {
-	rows, err := s.db.Query(ctx, s.sql.text("expired_leases"), limit)
-	if err != nil {
-		return nil, fmt.Errorf("read expired leases: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Expired])
-	if err != nil {
-		return nil, fmt.Errorf("read expired leases: %w", err)
-	}
-	return found, nil
-}

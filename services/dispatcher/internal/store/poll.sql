@@ -15,12 +15,18 @@ UNION ALL
 SELECT true, g.id, g.version, 0 FROM dispatcher.group_shards g;
 
 -- name: expired_leases
--- Group-shards with leases that ran out, the longest overdue first. More than ten thousand overdue leases are looked at in several goes.
-SELECT e.id, g.group_id, g.shard_id, e.leases
+-- Group-shards with leases that ran out, the longest overdue first. More than ten thousand overdue leases are looked at in several goes. Without the
+-- lower bound this would walk every lease that ever ran while a foreign snapshot keeps the dead ones.
+SELECT e.id, g.group_id, g.shard_id, e.leases, e.since, dispatcher.now()
 FROM (
     SELECT ('x' || substr(l.key::text, 1, 8) || substr(l.key::text, 10, 4) || substr(l.key::text, 15, 4))::bit(64)::bigint AS id,
         min(l.expires_at) AS since, count(*) AS leases
-    FROM (SELECT key, expires_at FROM dispatcher.leases WHERE expires_at <= dispatcher.now() ORDER BY expires_at LIMIT 10000) l
+    FROM (
+        SELECT key, expires_at FROM dispatcher.leases
+        WHERE expires_at > @since::timestamptz AND expires_at <= dispatcher.now()
+        ORDER BY expires_at
+        LIMIT 10000
+    ) l
     GROUP BY 1
 ) e
 JOIN LATERAL (

@@ -52,6 +52,8 @@ type Store struct {
 	sql  book
 	work workBook
 
+	sweeper sweeper
+
 	mu   sync.Mutex // guards lost
 	lost []uint32   // backends that may still be carrying out what we lost sight of
 }

@@ -2,8 +2,8 @@
 SELECT dispatcher.clock();
 
 -- name: end_lost
--- Ends sessions by process id if they are this process's own, and waits until they are gone: true for each that is.
-SELECT pg_terminate_backend(a.pid, 2000)
+-- Ends sessions by process id if they are this process's own, and waits until they are gone; false if one is still there.
+SELECT coalesce(bool_and(pg_terminate_backend(a.pid, 2000)), true)
 FROM unnest(@pids::int[]) AS l(pid)
 JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE a.application_name = current_setting('application_name') AND a.pid <> pg_backend_pid();

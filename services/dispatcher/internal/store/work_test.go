@@ -271,6 +271,32 @@ func TestExpiredLeasesAreFoundByGroupShard(t *testing.T) {
 	one, err := b.store.ExpiredLeases(t.Context(), 1)
 	require.NoError(t, err)
 
-	require.Equal(t, []store.Expired{{GroupShard: late, Shard: shard, Leases: 2}, {GroupShard: later, Shard: shard, Leases: 1}}, all)
+	began := window.DBTimeOf(clock.at.Add(-3 * time.Second))
+	require.Equal(t, []store.Expired{
+		{GroupShard: late, Shard: shard, Leases: 2, Since: began.Add(time.Second)},
+		{GroupShard: later, Shard: shard, Leases: 1, Since: began.Add(2 * time.Second)},
+	}, all)
 	require.Equal(t, all[:1], one)
+}
+
+// Sweeps look only at what ran out lately, and now and then at everything: a lease may be committed after its own end.
+func TestLeaseThatWasMissedIsFoundByALaterSweep(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	clock := freezeClock(b, time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	gs := b.groupShard(b.shard())
+	sweep := func() int {
+		found, err := b.store.ExpiredLeases(t.Context(), 10)
+		require.NoError(t, err)
+		return len(found)
+	}
+
+	require.Zero(t, sweep())
+	apply(b, window.Change{ID: gs, From: 1, To: 2, LeaseInserts: []window.LeaseInsert{{Epoch: lease.MakeEpoch(2, 0), Lease: -20 * time.Second}}})
+	require.Zero(t, sweep())
+	clock.advance(time.Minute)
+	sweep()
+	require.Equal(t, 1, sweep())
+	clock.advance(time.Second)
+	require.Equal(t, 1, sweep(), "it is still there")
 }
