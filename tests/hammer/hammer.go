@@ -65,14 +65,16 @@ func (r *Recorder) AwaitAcked(ctx context.Context, queue, group string, n int) e
 	}
 }
 
-func (r *Recorder) addPush(p invariant.Push) {
+// AddPush records an acknowledged push.
+func (r *Recorder) AddPush(p invariant.Push) {
 	r.Add(p)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pushed[p.Queue]++
 }
 
-func (r *Recorder) addAck(a invariant.Ack) {
+// AddAck records an accepted ack.
+func (r *Recorder) AddAck(a invariant.Ack) {
 	r.Add(a)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +124,7 @@ func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) erro
 			if res.Err != nil {
 				return fmt.Errorf("publisher %s message %d: %w", p.Publisher, seq+i, res.Err)
 			}
-			r.addPush(invariant.Push{
+			r.AddPush(invariant.Push{
 				Queue: p.Queue, Partition: batch[i].Partition, Content: batch[i].Headers["content"], ID: res.MessageID, Offset: res.Offset,
 				Publisher: p.Publisher, Seq: int64(seq + i), Sent: sent, Answered: answered,
 			})
@@ -230,10 +232,10 @@ func (c Consume) settle(ctx context.Context, r *Recorder, client *postrider.Clie
 		a := invariant.Ack{Queue: c.Queue, Group: c.Group, ID: s.GetMessageId(), Lease: lease.Token, Sent: sent, Answered: answered}
 		switch res.GetStatus() { //nolint:exhaustive // the others settle nothing
 		case queuev1.AckStatus_ACK_STATUS_SETTLED:
-			r.addAck(a)
+			r.AddAck(a)
 		case queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED:
 			a.Lease = "" // by a try of ours whose answer was lost, or by another lease: it says nothing about who held it
-			r.addAck(a)
+			r.AddAck(a)
 		}
 	}
 	return nil
