@@ -33,9 +33,15 @@ func (a *account) mkdir(dir string) error {
 	return nil
 }
 
-// socketDir makes the folder of the Unix socket. A socket's path is limited to 107 bytes (103 on macOS), so it lies in /tmp, named after the data
-// folder; someone else's folder of that name is not trusted.
+// maxSocketDir leaves room for "/.s.PGSQL.65535" in the 103 bytes that a socket's path may have everywhere.
+const maxSocketDir = 85
+
+// socketDir makes the folder of the Unix socket: beside the data, or, where that path is too long for a socket, in /tmp, named after the data folder; someone
+// else's folder of that name is not trusted.
 func (a *account) socketDir(dir string) (string, error) {
+	if near := filepath.Join(dir, "sockets"); len(near) <= maxSocketDir {
+		return near, a.mkdir(near)
+	}
 	sum := sha256.Sum256([]byte(dir))
 	name := filepath.Join("/tmp", "pg-"+hex.EncodeToString(sum[:8]))
 	err := os.Mkdir(name, 0o700)

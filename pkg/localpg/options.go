@@ -60,7 +60,6 @@ func (o Options) arguments(socketDir string, port int) []string {
 	}
 	if !o.Durable {
 		settings["fsync"] = "off"
-		settings["synchronous_commit"] = "off"
 		settings["full_page_writes"] = "off"
 	}
 	maps.Copy(settings, o.Settings)

@@ -179,13 +179,7 @@ func (s *Server) Kill(ctx context.Context) error {
 		return err
 	}
 	sessions, err := childrenOf(ctx, s.proc.PID())
-	err = errors.Join(err, s.proc.Kill())
-	for _, pid := range sessions {
-		if kerr := syscall.Kill(pid, syscall.SIGKILL); kerr != nil && !errors.Is(kerr, syscall.ESRCH) {
-			err = errors.Join(err, fmt.Errorf("kill session %d: %w", pid, kerr))
-		}
-	}
-	return err
+	return errors.Join(err, s.proc.Kill(), signalEach(sessions, syscall.SIGKILL))
 }
 
 // Restart stops the server cleanly if it runs, and starts it again at the same address. When it returns nil it accepts connections.
@@ -198,11 +192,37 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.start(ctx)
 }
 
-// Signal sends a signal to the main process, such as SIGSTOP and SIGCONT to freeze and thaw it.
-func (s *Server) Signal(sig syscall.Signal) error {
+// Freeze stops the execution of the server and its sessions: connections stay open and nothing answers. Thaw ends it.
+func (s *Server) Freeze(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.Signal(sig)
+	return s.signalAll(ctx, syscall.SIGSTOP)
+}
+
+// Thaw ends Freeze.
+func (s *Server) Thaw(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.signalAll(ctx, syscall.SIGCONT)
+}
+
+// signalAll reaches the main process first, so that a stopped one starts no session afterwards.
+func (s *Server) signalAll(ctx context.Context, sig syscall.Signal) error {
+	if err := s.proc.Signal(sig); err != nil {
+		return err
+	}
+	sessions, err := childrenOf(ctx, s.proc.PID())
+	return errors.Join(err, signalEach(sessions, sig))
+}
+
+func signalEach(pids []int, sig syscall.Signal) error {
+	var errs []error
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			errs = append(errs, fmt.Errorf("signal session %d: %w", pid, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // stop asks for a fast shutdown; when ctx ends first, for an immediate one.
