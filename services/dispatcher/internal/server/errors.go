@@ -54,6 +54,9 @@ func wireError(err error) error {
 			return known.wire.WithCause(err)
 		}
 	}
+	if e := engineError(err); e != nil {
+		return e
+	}
 	return databaseError(err)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"postrider.dev/pkg/apierr"
-	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/engine/catalog"
@@ -20,15 +19,14 @@ type Queues struct {
 	rates    *catalog.Rates
 	engine   Engine
 	notify   Notifier
-	clk      clock.Clock
 	draining <-chan struct{}
 }
 
 // NewQueues returns the service. Streams end soon after draining is closed.
 func NewQueues(
-	control *store.Control, cat *catalog.Catalog, rates *catalog.Rates, engine Engine, notify Notifier, clk clock.Clock, draining <-chan struct{},
+	control *store.Control, cat *catalog.Catalog, rates *catalog.Rates, engine Engine, notify Notifier, draining <-chan struct{},
 ) *Queues {
-	return &Queues{control: control, catalog: cat, rates: rates, engine: engine, notify: notify, clk: clk, draining: draining}
+	return &Queues{control: control, catalog: cat, rates: rates, engine: engine, notify: notify, draining: draining}
 }
 
 // caller returns who an authenticated peer says is calling. Without one nothing is done.

@@ -1,0 +1,36 @@
+package server
+
+import (
+	"errors"
+	"time"
+
+	"postrider.dev/pkg/apierr"
+	"postrider.dev/services/dispatcher/internal/engine"
+	"postrider.dev/services/dispatcher/internal/store"
+)
+
+// Reasons of the hot verbs.
+const (
+	ReasonStaleEpoch = "STALE_EPOCH"
+	ReasonKeyReused  = "IDEMPOTENCY_KEY_REUSED"
+	ReasonOverloaded = "OVERLOADED"
+)
+
+// engineError translates the engine's own errors; nil if err is none of them.
+func engineError(err error) *apierr.Error {
+	if e, ok := errors.AsType[*engine.OverloadedError](err); ok {
+		return apierr.ResourceExhausted(ReasonOverloaded, e.Error(), e.RetryAfter)
+	}
+	if _, ok := errors.AsType[*engine.UnavailableError](err); ok {
+		return apierr.Unavailable(ReasonDatabaseAway, "the database cannot be reached; repeating the request is safe only where it has a key or a lease", time.Second).WithCause(err)
+	}
+	switch {
+	case errors.Is(err, engine.ErrStaleEpoch):
+		return apierr.Aborted(ReasonStaleEpoch, "the lease is not held any more; nothing was changed")
+	case errors.Is(err, engine.ErrDraining):
+		return apierr.Unavailable(ReasonDraining, "the node is going away; nothing was done", 0)
+	case errors.Is(err, store.ErrKeyReused):
+		return apierr.Unprocessable(ReasonKeyReused, "idempotency_key", "the key was used for another request")
+	}
+	return nil
+}

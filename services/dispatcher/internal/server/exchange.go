@@ -1,0 +1,349 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/tenant"
+	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+)
+
+const (
+	// exchangeInFlight bounds the operations of one stream that have no result yet, parked pops among them. More are refused.
+	exchangeInFlight = 1 << 17
+	// exchangeBytes is about how much one frame of results holds.
+	exchangeBytes = 1 << 20
+	// drainQuiet is how long a draining stream must have carried nothing before it is closed: the peer has heard of it by then.
+	drainQuiet = 250 * time.Millisecond
+)
+
+// ExchangeEngine is what the exchange needs of the engine beside the verbs.
+type ExchangeEngine interface {
+	Engine
+	// Undelivered gives back the lease of an answer that could not be sent, without waiting.
+	Undelivered(t tenant.ID, queue string, resp *queuev1.PopResponse)
+	// Drain sends parked pops away.
+	Drain()
+}
+
+// Exchange is postrider.internal.dispatcher.v1.DispatcherService.
+type Exchange struct {
+	dispatcherv1.UnsafeDispatcherServiceServer
+
+	engine   ExchangeEngine
+	clk      clock.Clock
+	draining <-chan struct{}
+}
+
+// NewExchange returns the service. Its streams end soon after draining is closed.
+func NewExchange(engine ExchangeEngine, clk clock.Clock, draining <-chan struct{}) *Exchange {
+	return &Exchange{engine: engine, clk: clk, draining: draining}
+}
+
+// Exchange implements the contract. Operations begin in the order they came; results leave as they come, gathered while the previous frame is being
+// sent. When the stream ends, parked pops are cancelled and leases whose answer was not sent are given back.
+func (x *Exchange) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	s := &exchange{
+		engine: x.engine, stream: stream, wake: make(chan struct{}, 1), pops: map[uint64]context.CancelFunc{},
+	}
+	received := make(chan error, 1)
+	go func() { received <- s.receive(ctx) }() // Recv returns once the handler has, or the client is gone
+	err := s.serve(received, x.draining, x)
+	cancel() // parked pops end now
+	s.close()
+	return err
+}
+
+// exchange is one stream's life.
+type exchange struct {
+	engine  ExchangeEngine
+	stream  grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]
+	wake    chan struct{} // holds one token while results wait
+	running sync.WaitGroup
+
+	mu       sync.Mutex // guards the rest
+	results  []result
+	pops     map[uint64]context.CancelFunc
+	inFlight int
+	begun    uint64 // operations ever begun
+	closed   bool
+}
+
+// result is an answer with what is needed to take it back.
+type result struct {
+	*dispatcherv1.Result
+
+	tenant tenant.ID
+	queue  string
+}
+
+// receive begins operations until the client is done (nil) or gone.
+func (s *exchange) receive(ctx context.Context) error {
+	for {
+		frame, err := s.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, op := range frame.GetOperations() {
+			s.begin(ctx, op)
+		}
+	}
+}
+
+// begin starts one operation. It never waits for one.
+func (s *exchange) begin(ctx context.Context, op *dispatcherv1.Operation) {
+	if cancel := op.GetCancel(); cancel != 0 {
+		s.cancel(cancel)
+		return
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.begun++
+	s.inFlight++
+	full := s.inFlight > exchangeInFlight
+	s.mu.Unlock()
+	t, err := tenant.Parse(op.GetTenant())
+	switch {
+	case err != nil:
+		err = apierr.Unauthenticated(ReasonUnauthenticated, "the operation names no tenant").WithCause(err)
+	case full:
+		err = apierr.ResourceExhausted(ReasonOverloaded, "too many operations in flight on one stream", 100*time.Millisecond)
+	default:
+		err = validateOperation(op)
+	}
+	if err != nil {
+		s.answer(result{Result: failed(op.GetId(), err)})
+		return
+	}
+	id := op.GetId()
+	switch o := op.GetOp().(type) {
+	case *dispatcherv1.Operation_Push:
+		s.engine.PushAsync(ctx, t, o.Push, func(resp *queuev1.PushResponse, err error) {
+			if err != nil {
+				s.answer(result{Result: failed(id, err)})
+				return
+			}
+			s.answer(result{Result: &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Push{Push: resp}}})
+		})
+	case *dispatcherv1.Operation_Pop:
+		s.pop(ctx, t, id, o.Pop)
+	default:
+		s.running.Go(func() { s.answer(result{Result: s.do(ctx, t, op)}) })
+	}
+}
+
+// pop runs a pop that can be cancelled.
+func (s *exchange) pop(ctx context.Context, t tenant.ID, id uint64, req *queuev1.PopRequest) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.pops[id] = cancel
+	s.mu.Unlock()
+	s.running.Go(func() {
+		resp, err := s.engine.Pop(ctx, t, req)
+		s.mu.Lock()
+		delete(s.pops, id)
+		s.mu.Unlock()
+		cancel()
+		if err != nil {
+			s.answer(result{Result: failed(id, err)})
+			return
+		}
+		s.answer(result{
+			Result: &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Pop{Pop: resp}}, tenant: t, queue: req.GetQueue(),
+		})
+	})
+}
+
+func (s *exchange) cancel(id uint64) {
+	s.mu.Lock()
+	cancel := s.pops[id]
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// do runs one of the short verbs.
+func (s *exchange) do(ctx context.Context, t tenant.ID, op *dispatcherv1.Operation) *dispatcherv1.Result {
+	r := &dispatcherv1.Result{Id: op.GetId()}
+	var err error
+	switch o := op.GetOp().(type) {
+	case *dispatcherv1.Operation_Ack:
+		var resp *queuev1.AckResponse
+		resp, err = s.engine.Ack(ctx, t, o.Ack)
+		r.Result = &dispatcherv1.Result_Ack{Ack: resp}
+	case *dispatcherv1.Operation_Renew:
+		var resp *queuev1.RenewResponse
+		resp, err = s.engine.Renew(ctx, t, o.Renew)
+		r.Result = &dispatcherv1.Result_Renew{Renew: resp}
+	case *dispatcherv1.Operation_Release:
+		var resp *queuev1.ReleaseResponse
+		resp, err = s.engine.Release(ctx, t, o.Release)
+		r.Result = &dispatcherv1.Result_Release{Release: resp}
+	}
+	if err != nil {
+		return failed(op.GetId(), err)
+	}
+	return r
+}
+
+// failed is the result of an operation that came to nothing.
+func failed(id uint64, err error) *dispatcherv1.Result {
+	st := grpcstatus.Convert(apierr.From(wireError(err))).Proto()
+	return &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Error{Error: &status.Status{
+		Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails(),
+	}}}
+}
+
+// answer queues a result. It never blocks.
+func (s *exchange) answer(r result) {
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.results = append(s.results, r)
+	}
+	s.mu.Unlock()
+	if closed {
+		s.takeBack(r)
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeBack undoes what nobody will hear of.
+func (s *exchange) takeBack(r result) {
+	if pop := r.GetPop(); pop.GetLease() != "" {
+		s.engine.Undelivered(r.tenant, r.queue, pop)
+	}
+}
+
+// serve sends results until the stream ends: the client is done and everything is answered, or it is gone, or the node drains and nothing is left.
+func (s *exchange) serve(received <-chan error, draining <-chan struct{}, x *Exchange) error {
+	ctx := s.stream.Context()
+	done := false
+	var quiet <-chan time.Time
+	var seen uint64
+	for {
+		left, begun, err := s.flush()
+		if err != nil {
+			return err
+		}
+		if left == 0 && done {
+			return nil
+		}
+		select {
+		case <-s.wake:
+		case err := <-received:
+			if err != nil {
+				return err
+			}
+			done, received = true, nil
+		case <-draining:
+			draining, seen = nil, begun
+			x.engine.Drain()
+			if err := s.stream.Send(&dispatcherv1.ExchangeResponse{Draining: true}); err != nil {
+				return err
+			}
+			quiet = x.clk.After(drainQuiet)
+		case <-quiet:
+			if left == 0 && begun == seen {
+				return nil
+			}
+			seen, quiet = begun, x.clk.After(drainQuiet)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// flush sends what waits, in frames of bounded size, and returns how many operations are left without a result.
+func (s *exchange) flush() (left int, begun uint64, err error) {
+	for {
+		s.mu.Lock()
+		results := s.results
+		s.results = nil
+		left, begun = s.inFlight, s.begun
+		s.mu.Unlock()
+		if len(results) == 0 {
+			return left, begun, nil
+		}
+		for len(results) > 0 {
+			frame := &dispatcherv1.ExchangeResponse{}
+			n, bytes := 0, 0
+			for n < len(results) && bytes < exchangeBytes {
+				frame.Results = append(frame.Results, results[n].Result)
+				bytes += sizeOf(results[n].Result)
+				n++
+			}
+			if err := s.stream.Send(frame); err != nil {
+				s.mu.Lock()
+				s.results = append(results, s.results...) // close takes them back
+				s.mu.Unlock()
+				return 0, 0, err
+			}
+			s.mu.Lock()
+			s.inFlight -= n
+			s.mu.Unlock()
+			results = results[n:]
+		}
+	}
+}
+
+// sizeOf is about what a result takes on the wire.
+func sizeOf(r *dispatcherv1.Result) int {
+	n := 64
+	for _, d := range r.GetPop().GetDeliveries() {
+		n += 128 + len(d.GetPayload())
+	}
+	return n + 48*len(r.GetPush().GetResults()) + 48*len(r.GetAck().GetResults())
+}
+
+// close takes back what was not sent and waits for what still runs: its context has ended, so it ends soon.
+func (s *exchange) close() {
+	s.mu.Lock()
+	s.closed = true
+	results := s.results
+	s.results = nil
+	s.mu.Unlock()
+	for _, r := range results {
+		s.takeBack(r)
+	}
+	s.running.Wait()
+}
+
+// validateOperation checks an operation like the unary call of the same name. An operation of a kind that is not known is refused.
+func validateOperation(op *dispatcherv1.Operation) error {
+	switch o := op.GetOp().(type) {
+	case *dispatcherv1.Operation_Push:
+		return validatePush(o.Push)
+	case *dispatcherv1.Operation_Pop:
+		return validatePop(o.Pop)
+	case *dispatcherv1.Operation_Ack:
+		return validateAck(o.Ack)
+	case *dispatcherv1.Operation_Renew:
+		return validateRenew(o.Renew)
+	case *dispatcherv1.Operation_Release:
+		return validateRelease(o.Release)
+	}
+	return apierr.Unimplemented("OPERATION_UNKNOWN", "this dispatcher does not know the operation")
+}
