@@ -100,6 +100,8 @@ CREATE TABLE dispatcher.group_shards (
     low             bigint NOT NULL DEFAULT 0, -- the first unsettled offset
     unsettled_below bigint NOT NULL DEFAULT 0, -- unsettled messages below the pair, in chunk rows
     lease_low       bigint NOT NULL DEFAULT 0, -- no lease is older than this version
+    chunks_version  bigint NOT NULL DEFAULT 0, -- the version that last wrote chunk rows, so that a refresh may leave them unread
+    retries_version bigint NOT NULL DEFAULT 0, -- the same for retry rows
     CONSTRAINT group_shards_id_version_pk PRIMARY KEY (id, version)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000, vacuum_truncate = false);

@@ -41,7 +41,7 @@ ALTER TABLE ONLY dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERN
 CREATE TABLE dispatcher.garbage (
     kind text NOT NULL,
     id bigint NOT NULL,
-    made_at timestamp with time zone DEFAULT dispatcher.now() NOT NULL,
+    page bigint DEFAULT 0 NOT NULL,
     CONSTRAINT garbage_kind_ck CHECK ((kind = ANY (ARRAY['group_shard'::text, 'shard'::text, 'queue'::text])))
 );
 
@@ -61,7 +61,9 @@ CREATE TABLE dispatcher.group_shards (
     hot bytea NOT NULL,
     low bigint DEFAULT 0 NOT NULL,
     unsettled_below bigint DEFAULT 0 NOT NULL,
-    lease_low bigint DEFAULT 0 NOT NULL
+    lease_low bigint DEFAULT 0 NOT NULL,
+    chunks_version bigint DEFAULT 0 NOT NULL,
+    retries_version bigint DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000', vacuum_truncate='false');
 ALTER TABLE ONLY dispatcher.group_shards ALTER COLUMN hot SET STORAGE PLAIN;
@@ -235,9 +237,7 @@ ALTER TABLE ONLY dispatcher.settled_chunks
 ALTER TABLE ONLY dispatcher.shards
     ADD CONSTRAINT shards_id_head_pk PRIMARY KEY (id, head);
 
-CREATE INDEX dead_letters_group_id_id_idx ON dispatcher.dead_letters USING btree (group_id, id);
-
-CREATE INDEX dead_letters_open_queue_id_group_id_idx ON dispatcher.dead_letters USING btree (queue_id, group_id) WHERE (redriven_at IS NULL);
+CREATE INDEX dead_letters_open_queue_id_group_name_id_idx ON dispatcher.dead_letters USING btree (queue_id, group_name, id) WHERE (redriven_at IS NULL);
 
 CREATE INDEX dead_letters_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id);
 

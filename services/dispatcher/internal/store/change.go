@@ -95,7 +95,9 @@ func partsOf(c *window.Change) int {
 
 // changeArgs returns the arguments of the statement for c, in the order of its parts.
 func changeArgs(c *window.Change) []any {
-	args := []any{c.To, int64(c.Hot.Chunk), c.Hot.Bits[:], c.Low, c.UnsettledBelow, c.LeaseLow, c.ID, c.From}
+	writesChunks := len(c.ChunkUpserts)+len(c.ChunkDeletes) > 0
+	writesRetries := len(c.RetryUpserts)+len(c.RetryDeletes) > 0
+	args := []any{c.To, int64(c.Hot.Chunk), c.Hot.Bits[:], c.Low, c.UnsettledBelow, c.LeaseLow, writesChunks, writesRetries, c.ID, c.From}
 	if c.NotBefore != 0 {
 		args = append(args, c.NotBefore.Time())
 	}

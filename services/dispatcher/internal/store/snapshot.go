@@ -21,6 +21,8 @@ type State struct {
 
 	Group int64         // whose it is
 	Now   window.DBTime // the database's clock
+
+	chunksVersion, retriesVersion window.Version // that last wrote such rows
 }
 
 var errHotSize = errors.New("the inline pair has another size")
@@ -30,7 +32,8 @@ func (s *Store) Snapshot(ctx context.Context, gs window.GroupShardID) (State, er
 	return s.Refresh(ctx, gs, window.Known{})
 }
 
-// Refresh is Snapshot for one who has the state of known: it reads only leases that are newer, and looks whether the known ones are still there. Sessions
+// Refresh is Snapshot for one who has the state of known: it reads only leases that are newer, looks whether the known ones are still there, and leaves out
+// chunks and retries where none was written since (ChunksKept, RetriesKept). Sessions
 // this process lost sight of are ended first, so what is read is not changed behind its back by itself.
 func (s *Store) Refresh(ctx context.Context, gs window.GroupShardID, known window.Known) (State, error) {
 	var state State
@@ -84,7 +87,8 @@ func (state *State) scanRow(row pgx.Row) error {
 	var hot []byte
 	var now time.Time
 	r := &state.Row
-	err := row.Scan(&r.ID, &r.Version, &state.Group, &r.Shard, &r.Hot.Chunk, &hot, &r.Low, &r.UnsettledBelow, &r.LeaseLow, &now)
+	err := row.Scan(&r.ID, &r.Version, &state.Group, &r.Shard, &r.Hot.Chunk, &hot, &r.Low, &r.UnsettledBelow, &r.LeaseLow,
+		&state.chunksVersion, &state.retriesVersion, &now)
 	if err != nil {
 		return err
 	}
@@ -99,10 +103,19 @@ func (state *State) scanRow(row pgx.Row) error {
 // readRest reads chunks, leases and retries, and ends the transaction if last says so. Chunks below the first unsettled offset have no row.
 func (s *Store) readRest(ctx context.Context, conn *pgxpool.Conn, state *State, known window.Known, last string) error {
 	id := state.Row.ID
+	if known.Version > state.Row.Version {
+		known = window.Known{} // the database was restored to an earlier state
+	}
+	state.ChunksKept = known.Version > 0 && state.chunksVersion <= known.Version
+	state.RetriesKept = known.Version > 0 && state.retriesVersion <= known.Version
 	batch := &pgx.Batch{}
-	first := pairKey(id, uint64(state.Row.Low/settled.ChunkLen)) //nolint:gosec // not negative
-	batch.Queue(s.sql.text("chunks"), first, pairKey(id, lastOfPair)).Query(state.scanChunks)
-	batch.Queue(s.sql.text("retries"), pairKey(id, 0), pairKey(id, lastOfPair)).Query(state.scanRetries)
+	if !state.ChunksKept {
+		first := pairKey(id, uint64(state.Row.Low/settled.ChunkLen)) //nolint:gosec // not negative
+		batch.Queue(s.sql.text("chunks"), first, pairKey(id, lastOfPair)).Query(state.scanChunks)
+	}
+	if !state.RetriesKept {
+		batch.Queue(s.sql.text("retries"), pairKey(id, 0), pairKey(id, lastOfPair)).Query(state.scanRetries)
+	}
 	if len(known.Leases) > 0 {
 		keys := make([][16]byte, len(known.Leases))
 		for i, epoch := range known.Leases {
@@ -111,9 +124,6 @@ func (s *Store) readRest(ctx context.Context, conn *pgxpool.Conn, state *State, 
 		batch.Queue(s.sql.text("probe_leases"), keys).Query(state.scanLeases)
 	}
 	from := max(state.Row.LeaseLow, known.Version+1)
-	if known.Version > state.Row.Version {
-		from = state.Row.LeaseLow
-	}
 	batch.Queue(s.sql.text("leases"), pairKey(id, uint64(lease.MakeEpoch(from, 0))), pairKey(id, lastOfPair)).Query(state.scanLeases)
 	if last != "" {
 		batch.Queue(last)

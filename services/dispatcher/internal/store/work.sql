@@ -5,7 +5,9 @@
 -- name: work_cas
 cas AS (
     UPDATE dispatcher.group_shards
-    SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low
+    SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low,
+        chunks_version = CASE WHEN @writes_chunks::boolean THEN @to ELSE chunks_version END,
+        retries_version = CASE WHEN @writes_retries::boolean THEN @to ELSE retries_version END
     WHERE id = @id AND version = @from
     RETURNING group_id, shard_id, dispatcher.clock() AS at
 )
@@ -14,7 +16,9 @@ cas AS (
 -- The clock is read before the row's lock is waited for, which can only make it too early.
 cas AS (
     UPDATE dispatcher.group_shards
-    SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low
+    SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low,
+        chunks_version = CASE WHEN @writes_chunks::boolean THEN @to ELSE chunks_version END,
+        retries_version = CASE WHEN @writes_retries::boolean THEN @to ELSE retries_version END
     WHERE id = @id AND version = @from AND (SELECT dispatcher.clock()) >= @not_before::timestamptz
     RETURNING group_id, shard_id, dispatcher.clock() AS at
 )

@@ -244,8 +244,20 @@ func TestRefreshReadsWhatIsNewAndWhetherTheKnownIsStillThere(t *testing.T) {
 	restored, err := b.store.Refresh(t.Context(), gs, window.Known{Version: 50, Leases: []window.Epoch{lease.MakeEpoch(49, 1)}})
 	require.NoError(t, err)
 
-	require.Equal(t, full.Snapshot, refreshed.Snapshot)
+	require.Equal(t, window.Snapshot{Row: full.Row, Leases: full.Leases, ChunksKept: true, RetriesKept: true}, refreshed.Snapshot)
 	require.Equal(t, full.Snapshot, restored.Snapshot, "the database is an earlier one")
+	for _, c := range []window.Change{{ChunkDeletes: []settled.ChunkNo{9}}, {RetryDeletes: []window.Offset{11}}} {
+		c.ID, c.From, c.To = gs, full.Row.Version, full.Row.Version+1
+		apply(b, c)
+		changed, err := b.store.Refresh(t.Context(), gs, window.Known{Version: full.Row.Version})
+		require.NoError(t, err)
+		require.Equal(t, len(c.ChunkDeletes) == 0, changed.ChunksKept)
+		require.Equal(t, len(c.RetryDeletes) == 0, changed.RetriesKept)
+		full, err = b.store.Snapshot(t.Context(), gs)
+		require.NoError(t, err)
+		require.Len(t, full.Chunks, 1)
+	}
+	require.Len(t, full.Retries, 1)
 }
 
 func TestExpiredLeasesAreFoundByGroupShard(t *testing.T) {
