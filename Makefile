@@ -1,6 +1,6 @@
 # Names of the few commands. The logic is in scripts/, one file a command, so that it can be read, linted and run alone.
 .DEFAULT_GOAL := help
-.PHONY: help up down test check gen fmt lint tidy breaking vuln test-fresh mutants fuzz images
+.PHONY: help up down demo test check gen fmt lint tidy breaking vuln test-fresh mutants fuzz images
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -10,6 +10,9 @@ up: ## build and run every service here until Ctrl-C (ARGS="--hosts 2"; DETACH=1
 
 down: ## end what DETACH=1 make up started
 	@scripts/down
+
+demo: ## two hosts, 50,000 real webhooks, one host killed: every promise checked (ARGS="-messages 100000")
+	@scripts/demo $(ARGS)
 
 test: ## run every test, with the race detector (at most 10 minutes)
 	@scripts/test
