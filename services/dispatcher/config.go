@@ -1,0 +1,83 @@
+package dispatcher
+
+import (
+	"errors"
+	"time"
+
+	"postrider.dev/pkg/config"
+	"postrider.dev/services/dispatcher/internal/engine"
+)
+
+// Config is what a dispatcher is told.
+type Config struct {
+	config.Common
+
+	Addr          string `env:"ADDR" doc:"internal gRPC listener, for the ingress; not public"`
+	AdvertiseAddr string `env:"ADVERTISE_ADDR" doc:"address under which ingresses reach ADDR; empty: the address listened on"`
+	MeshhintAddr  string `env:"MESHHINT_ADDR" doc:"the host's sidecar; empty: no hints, shared re-polls serve instead"`
+
+	RepollMin      time.Duration `env:"REPOLL_MIN" doc:"first shared re-poll after a miss of a waiting pop; doubles up to REPOLL_MAX"`
+	RepollMax      time.Duration `env:"REPOLL_MAX" doc:"longest time between two shared re-polls of what is waited on"`
+	ReapEvery      time.Duration `env:"REAP_EVERY" doc:"time between two sweeps for leases that ran out"`
+	CatalogueEvery time.Duration `env:"CATALOGUE_EVERY" doc:"time between two rounds of writing new partition names into the listing"`
+
+	ViewBytes      int64 `env:"VIEW_BYTES" doc:"memory of all views together"`
+	DirectoryBytes int64 `env:"DIRECTORY_BYTES" doc:"memory of cached segment directories"`
+	BodyBytes      int64 `env:"BODY_BYTES" doc:"memory of cached segment bodies"`
+	QueuedBytes    int64 `env:"QUEUED_BYTES" doc:"bytes of pushes that wait for a commit; more are refused with RESOURCE_EXHAUSTED"`
+	QueuedRequests int   `env:"QUEUED_REQUESTS" doc:"requests that wait for a commit; more are refused with RESOURCE_EXHAUSTED"`
+	ParkedPops     int   `env:"PARKED_POPS" doc:"pops that may wait at one time; more are refused with RESOURCE_EXHAUSTED"`
+}
+
+// Defaults returns the settings of a dispatcher that is told nothing.
+func Defaults() Config {
+	e := engine.Defaults()
+	return Config{
+		Common:         config.Defaults(),
+		Addr:           "127.0.0.1:7404",
+		MeshhintAddr:   "127.0.0.1:7405",
+		RepollMin:      e.RepollMin,
+		RepollMax:      e.RepollMax,
+		ReapEvery:      time.Second,
+		CatalogueEvery: 500 * time.Millisecond,
+		ViewBytes:      e.ViewBytes,
+		DirectoryBytes: e.DirectoryBytes,
+		BodyBytes:      e.BodyBytes,
+		QueuedBytes:    e.QueuedBytes,
+		QueuedRequests: e.QueuedRequests,
+		ParkedPops:     e.ParkedPops,
+	}
+}
+
+// Validate reports every problem.
+func (c Config) Validate() error {
+	return errors.Join(
+		c.Common.Validate(),
+		config.NotEmpty("DATABASE_URL", c.DatabaseURL),
+		config.Between("POOL_SIZE", c.PoolSize, minPool, 200),
+		config.Address("ADDR", c.Addr),
+		config.NonLoopbackNeeds("ADDR", c.Addr, "CLUSTER_SECRET", c.ClusterSecret),
+		config.Between("REPOLL_MIN", c.RepollMin, 10*time.Millisecond, time.Second),
+		config.Between("REPOLL_MAX", c.RepollMax, c.RepollMin, 10*time.Second),
+		config.Between("REAP_EVERY", c.ReapEvery, 50*time.Millisecond, time.Minute),
+		config.Between("CATALOGUE_EVERY", c.CatalogueEvery, 50*time.Millisecond, time.Minute),
+		config.Between("VIEW_BYTES", c.ViewBytes, 1<<20, 1<<40),
+		config.Between("DIRECTORY_BYTES", c.DirectoryBytes, 1<<20, 1<<40),
+		config.Between("BODY_BYTES", c.BodyBytes, 1<<20, 1<<40),
+		config.Between("QUEUED_BYTES", c.QueuedBytes, 1<<20, 1<<40),
+		config.Between("QUEUED_REQUESTS", c.QueuedRequests, 16, 1<<24),
+		config.Between("PARKED_POPS", c.ParkedPops, 1, 1<<24),
+	)
+}
+
+// minPool is what the engine needs at once without a wait that could stop it: two flush lanes, two work lanes, the poller and one spare.
+const minPool = 6
+
+// engine returns the engine's share of the settings.
+func (c Config) engine() engine.Config {
+	e := engine.Defaults()
+	e.RepollMin, e.RepollMax = c.RepollMin, c.RepollMax
+	e.ViewBytes, e.DirectoryBytes, e.BodyBytes = c.ViewBytes, c.DirectoryBytes, c.BodyBytes
+	e.QueuedBytes, e.QueuedRequests, e.ParkedPops = c.QueuedBytes, c.QueuedRequests, c.ParkedPops
+	return e
+}

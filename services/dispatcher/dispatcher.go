@@ -1,0 +1,230 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"postrider.dev/pkg/grpcclient"
+	"postrider.dev/pkg/grpcserver"
+	"postrider.dev/pkg/httpserver"
+	"postrider.dev/pkg/migrate"
+	"postrider.dev/pkg/obs"
+	"postrider.dev/pkg/pg"
+	"postrider.dev/pkg/run"
+	"postrider.dev/pkg/tenant"
+	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
+	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/segment"
+	"postrider.dev/services/dispatcher/internal/engine"
+	"postrider.dev/services/dispatcher/internal/link"
+	"postrider.dev/services/dispatcher/internal/loop"
+	"postrider.dev/services/dispatcher/internal/server"
+	"postrider.dev/services/dispatcher/internal/store"
+	"postrider.dev/services/dispatcher/migrations"
+)
+
+// codecs is how many segments are compressed or decompressed at the same moment.
+const codecs = 4
+
+// Migrations is the schema that the service owns.
+func Migrations() migrate.Set { return migrations.Set() }
+
+// Run serves until ctx ends or a part fails, then drains for at most cfg.DrainTimeout. nil means a clean end.
+func Run(ctx context.Context, cfg Config, env run.Env) error {
+	if cfg.Migrate {
+		if _, err := migrate.Up(ctx, env.Clock, cfg.DirectURL().Reveal(), Migrations()); err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+	}
+	db, err := openDatabase(ctx, cfg, env)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	s, err := build(ctx, cfg, env, db)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+func openDatabase(ctx context.Context, cfg Config, env run.Env) (*pg.DB, error) {
+	options := store.Settings()
+	options.MaxConns, options.Traces, options.Clock = cfg.PoolSize, env.Traces, env.Clock
+	db, err := pg.Open(ctx, cfg.DatabaseURL.Reveal(), options)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := env.Metrics.Register(pg.NewCollector("postrider_dispatcher", db)); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("register pool metrics: %w", err)
+	}
+	return db, nil
+}
+
+// service is the wired parts of one dispatcher.
+type service struct {
+	cfg    Config
+	env    run.Env
+	engine *engine.Engine
+	rpc    *grpcserver.Server
+	admin  *httpserver.Admin
+	back   []run.Part // what must outlive the listener
+	hints  *hints
+}
+
+// build makes everything that runs. What listens is open when it returns nil.
+func build(ctx context.Context, cfg Config, env run.Env, db *pg.DB) (*service, error) {
+	s := &service{cfg: cfg, env: env, hints: &hints{}}
+	enc, err := segment.NewEncoder(codecs)
+	if err != nil {
+		return nil, err
+	}
+	dec, err := segment.NewDecoder(codecs)
+	if err != nil {
+		return nil, err
+	}
+	st := store.New(db)
+	control := store.NewControl(st, enc, dec)
+	s.engine, err = engine.New(ctx, engine.Parts{
+		Store: st, Control: control, Encoder: enc, Decoder: dec, Hints: s.hints, Clock: env.Clock, Log: env.Log, Metrics: env.Metrics,
+	}, cfg.engine())
+	if err != nil {
+		return nil, err
+	}
+	s.back = []run.Part{
+		{Name: "engine", Run: s.engine.Run},
+		{Name: "reaper", Run: loop.NewReaper(st, s.engine, env.Clock, env.Log, cfg.ReapEvery).Run},
+		{Name: "cataloguer", Run: loop.NewCataloguer(control, s.engine.TakeSeen, env.Clock, env.Log, cfg.CatalogueEvery).Run},
+		{Name: "housekeeper", Run: loop.NewHousekeeper(control, st, env.Clock, env.Log).Run},
+	}
+	ready := httpserver.NewReadiness()
+	ready.Add("database", degraded(db.Ready))
+	if s.admin, err = httpserver.NewAdmin(ctx, env, "dispatcher", cfg.AdminAddr, cfg.ClusterSecret, ready); err != nil {
+		return nil, err
+	}
+	s.back = append(s.back, run.Part{Name: "admin", Run: s.admin.Run})
+	if err := s.listen(ctx, ready, control); err != nil {
+		s.admin.Close()
+		return nil, err
+	}
+	if err := s.attach(); err != nil {
+		s.admin.Close()
+		s.rpc.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// listen opens the internal listener with both its services.
+func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, control *store.Control) (err error) {
+	s.rpc, err = grpcserver.New(ctx, s.env, grpcserver.Options{
+		Service: "dispatcher", Listener: "internal", Addr: s.cfg.Addr, ClusterSecret: s.cfg.ClusterSecret,
+		DrainDelay: s.cfg.DrainDelay, DrainTimeout: s.cfg.DrainTimeout,
+		OnDrain: func() {
+			ready.Drain()
+			s.hints.setState("draining")
+		},
+	})
+	if err != nil {
+		return err
+	}
+	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(
+		control, s.engine.Catalog(), s.engine.Rates(), s.engine, s.engine, s.rpc.Draining()))
+	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.env.Clock, s.rpc.Draining()))
+	return nil
+}
+
+// attach prepares the stream to the host's sidecar, if there is one.
+func (s *service) attach() error {
+	if s.cfg.MeshhintAddr == "" {
+		s.env.Log.Info("no sidecar: work of other hosts is found by re-polling")
+		return nil
+	}
+	conn, err := grpcclient.Dial(s.env, s.cfg.MeshhintAddr, s.cfg.ClusterSecret)
+	if err != nil {
+		return err
+	}
+	s.hints.sidecar = link.New(meshv1.NewMeshServiceClient(conn), listener{s.engine}, s.env.Clock, s.env.Log, link.Config{
+		NodeID: uuid.NewString(), Version: run.BuildInfo().Version,
+		Addresses: map[string]string{"internal": s.advertised(), "admin": s.cfg.AdminAddr},
+	})
+	s.back = append(s.back, run.Part{Name: "sidecar", Run: func(ctx context.Context) error {
+		defer func() { _ = conn.Close() }() // nothing uses it any more
+		return s.hints.sidecar.Run(ctx)
+	}})
+	return nil
+}
+
+// advertised is the address under which others reach the internal listener.
+func (s *service) advertised() string {
+	if s.cfg.AdvertiseAddr != "" {
+		return s.cfg.AdvertiseAddr
+	}
+	return s.rpc.Addr().String()
+}
+
+// run serves and drains: the listener first, while the engine still commits what is in flight.
+func (s *service) run(ctx context.Context) error {
+	s.env.Log.Info("dispatcher serves", zap.Stringer(obs.KeyAddr, s.rpc.Addr()))
+	return run.Layers(ctx, s.back, []run.Part{{Name: "grpc", Run: s.serve}})
+}
+
+// serve runs the listener, and sends parked pops away when it drains: those of unary calls too.
+func (s *service) serve(ctx context.Context) error {
+	stopped, ended := make(chan struct{}), make(chan struct{})
+	go func() { // awaited below
+		defer close(ended)
+		select {
+		case <-s.rpc.Draining():
+			s.engine.Drain()
+		case <-stopped:
+		}
+	}()
+	err := s.rpc.Run(ctx)
+	close(stopped)
+	<-ended
+	return err
+}
+
+// degraded makes a failing check no reason to be taken out: nobody else would reach the database either, and pushes may wait for it.
+func degraded(check httpserver.Check) httpserver.Check {
+	return func(ctx context.Context) error {
+		if err := check(ctx); err != nil {
+			return &httpserver.DegradedError{Reason: err.Error()}
+		}
+		return nil
+	}
+}
+
+// hints passes the engine's hints to the sidecar, if there is one.
+type hints struct{ sidecar *link.Sidecar }
+
+func (h *hints) MessagesAvailable(t tenant.ID, queue string) {
+	if h.sidecar != nil {
+		h.sidecar.MessagesAvailable(link.QueueName{Tenant: string(t), Queue: queue})
+	}
+}
+
+func (h *hints) QueueChanged(t tenant.ID, queue string, deleted bool) {
+	if h.sidecar != nil {
+		h.sidecar.QueueChanged(link.QueueName{Tenant: string(t), Queue: queue}, deleted)
+	}
+}
+
+func (h *hints) setState(state string) {
+	if h.sidecar != nil {
+		h.sidecar.SetState(state)
+	}
+}
+
+// listener passes the sidecar's hints to the engine.
+type listener struct{ engine *engine.Engine }
+
+func (l listener) MessagesAvailable(q link.QueueName) { l.engine.HintMessages(tenant.ID(q.Tenant), q.Queue) }
+func (l listener) QueueChanged(q link.QueueName)      { l.engine.HintQueue(tenant.ID(q.Tenant), q.Queue) }
+func (l listener) EverythingChanged()                 { l.engine.HintEverything() }

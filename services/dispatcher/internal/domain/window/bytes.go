@@ -1,0 +1,16 @@
+package window
+
+// What the parts of a view take, roughly, with the maps and slices around them.
+const (
+	viewBytes  = 4 << 10
+	keyBytes   = 320
+	itemBytes  = 16
+	leaseBytes = 256
+	entryBytes = 32
+	retryBytes = 256
+)
+
+// Bytes is about how much memory the view takes, for who bounds all views together.
+func (v *View) Bytes() int {
+	return viewBytes + keyBytes*len(v.keys) + itemBytes*v.admitted + leaseBytes*len(v.leases) + entryBytes*v.leased + retryBytes*len(v.retries)
+}

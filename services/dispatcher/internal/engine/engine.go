@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/pg"
+	"postrider.dev/pkg/run"
+	"postrider.dev/pkg/tenant"
+	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/segment"
+	"postrider.dev/services/dispatcher/internal/domain/window"
+	"postrider.dev/services/dispatcher/internal/engine/catalog"
+	"postrider.dev/services/dispatcher/internal/engine/segcache"
+	"postrider.dev/services/dispatcher/internal/store"
+)
+
+// lanes is how many commits of one kind are in flight at once. More would only split the batches.
+const lanes = 2
+
+// Hinter tells other dispatchers. Its methods MUST NOT block.
+type Hinter interface {
+	MessagesAvailable(t tenant.ID, queue string)
+	QueueChanged(t tenant.ID, queue string, deleted bool)
+}
+
+// NoHints is the Hinter of a dispatcher without a sidecar.
+type NoHints struct{}
+
+// MessagesAvailable does nothing.
+func (NoHints) MessagesAvailable(tenant.ID, string) {}
+
+// QueueChanged does nothing.
+func (NoHints) QueueChanged(tenant.ID, string, bool) {}
+
+// Parts are what an Engine stands on.
+type Parts struct {
+	Store   *store.Store
+	Control *store.Control
+	Encoder *segment.Encoder
+	Decoder *segment.Decoder
+	Hints   Hinter
+	Clock   clock.Clock
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
+}
+
+// Engine is the live part of a dispatcher: what waits, what is in flight, and what is remembered. Run drives it; the verbs may be called from anywhere
+// while Run runs. It holds no truth: everything may be lost at any moment.
+type Engine struct {
+	cfg      Config
+	db       *store.Store
+	control  *store.Control
+	catalog  *catalog.Catalog
+	rates    *catalog.Rates
+	segments *segcache.Cache
+	encoder  *segment.Encoder
+	decoder  *segment.Decoder
+	hints    Hinter
+	clk      clock.Clock
+	rand     clock.Rand
+	log      *zap.Logger
+	metrics  *metrics
+	dbtime   *dbClock
+	poller   *poller
+	alarm    *alarm
+	views    *views
+
+	holderSuffix string // tells this process's leases from those of others
+
+	flushLanes [lanes]*flushLane
+	workLanes  [lanes]*workLane
+	pushBytes  *budget
+	requests   *budget
+	pops       *budget
+	slots      semaphore // reads of views and changes under locks, beside the lanes
+	readers    semaphore // reads of bodies
+
+	base     context.Context //nolint:containedctx // of what outlives its caller; ends when Run ends
+	end      context.CancelFunc
+	draining context.Context //nolint:containedctx // ends when parked pops are to be sent away
+	drain    context.CancelFunc
+	stopping atomic.Bool
+	running  sync.WaitGroup // goroutines of background
+	closing  sync.RWMutex   // held shared while background adds to running
+
+	troubled atomic.Int64 // when a warning of the database was logged last
+
+	arrivals  arrivals
+	sightings sightings
+
+	mu      sync.Mutex // guards the next four
+	groups  map[int64]*group
+	byShard map[window.GroupShardID]*gshard
+	shards  map[message.ShardID]*shard
+	heads   map[message.ShardID]message.Offset
+}
+
+// New returns an Engine that does nothing until Run runs. ctx is where what outlives its caller gets its values from.
+func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
+	cat, err := catalog.New(parts.Control, parts.Clock, catalog.Defaults())
+	if err != nil {
+		return nil, err
+	}
+	m := newMetrics(parts.Metrics)
+	e := &Engine{
+		cfg: cfg, db: parts.Store, control: parts.Control, catalog: cat, rates: catalog.NewRates(parts.Clock),
+		segments: segcache.New(cfg.DirectoryBytes, cfg.BodyBytes), encoder: parts.Encoder, decoder: parts.Decoder,
+		hints: parts.Hints, clk: parts.Clock, rand: clock.Random{}, log: parts.Log, metrics: m,
+		dbtime: &dbClock{clk: parts.Clock}, holderSuffix: "@" + uuid.NewString()[:8],
+		pushBytes: newBudget("bytes of messages wait for a commit", cfg.QueuedBytes, m.queuedBytes),
+		requests:  newBudget("requests wait for a commit", int64(cfg.QueuedRequests), m.queued),
+		pops:      newBudget("pops wait for messages", int64(cfg.ParkedPops), m.popsOpen),
+		slots:     newSemaphore(2), readers: newSemaphore(2),
+		groups: map[int64]*group{}, byShard: map[window.GroupShardID]*gshard{}, shards: map[message.ShardID]*shard{},
+		sightings: sightings{shards: map[message.ShardID]*sighted{}},
+		heads:     map[message.ShardID]message.Offset{}, arrivals: arrivals{waiting: map[queueName][]func(*catalog.Queue, error){}},
+	}
+	e.base, e.end = context.WithCancel(context.WithoutCancel(ctx))
+	e.draining, e.drain = context.WithCancel(e.base)
+	e.poller, e.alarm, e.views = newPoller(e), newAlarm(e), newViews(e)
+	for i := range lanes {
+		e.flushLanes[i], e.workLanes[i] = newFlushLane(e), newWorkLane(e)
+	}
+	m.watch(parts.Metrics, e)
+	return e, nil
+}
+
+// Run commits, polls and wakes until ctx ends; then it finishes what is in flight and refuses what still waits.
+func (e *Engine) Run(ctx context.Context) error {
+	var parts []run.Part
+	for i := range lanes {
+		parts = append(parts,
+			run.Part{Name: "flush lane", Run: e.flushLanes[i].run},
+			run.Part{Name: "work lane", Run: e.workLanes[i].run})
+	}
+	parts = append(parts,
+		run.Part{Name: "poller", Run: e.poller.run},
+		run.Part{Name: "alarm", Run: e.alarm.run},
+		run.Part{Name: "views", Run: e.views.run})
+	err := run.All(ctx, parts...)
+	e.Drain()
+	e.stopping.Store(true)
+	e.closing.Lock() // from here on background starts nothing
+	e.end()
+	e.closing.Unlock()
+	e.running.Wait()
+	e.refuseAll()
+	return err
+}
+
+// refuseAll answers what nobody will work on any more.
+func (e *Engine) refuseAll() {
+	e.mu.Lock()
+	groups := make([]*group, 0, len(e.groups))
+	for _, g := range e.groups {
+		groups = append(groups, g)
+	}
+	e.mu.Unlock()
+	for _, g := range groups {
+		for _, s := range g.shards {
+			s.refuse()
+		}
+		g.sendAway()
+	}
+}
+
+// Drain sends parked pops away and lets no other pop wait. Everything else goes on.
+func (e *Engine) Drain() { e.drain() }
+
+// Catalog is the engine's cache of queues and groups, for the control verbs.
+func (e *Engine) Catalog() *catalog.Catalog { return e.catalog }
+
+// Rates is what this dispatcher appends to each queue.
+func (e *Engine) Rates() *catalog.Rates { return e.rates }
+
+// background runs fn in a goroutine that Run waits for. After the end of Run it does nothing and returns false.
+func (e *Engine) background(fn func()) bool {
+	e.closing.RLock()
+	defer e.closing.RUnlock()
+	if e.base.Err() != nil {
+		return false
+	}
+	e.running.Go(fn)
+	return true
+}
+
+func (e *Engine) flushLane(queueID int64) *flushLane { return e.flushLanes[queueID%lanes] }
+
+// draw is the jitter of backoffs.
+func (e *Engine) draw() float64 { return rand.Float64() } //nolint:gosec // spreads load, hides nothing
+
+// troubleEvery is how often one warning about the database is logged, however often it fails.
+const troubleEvery = time.Second
+
+// trouble logs a failure of the database that is dealt with, now and then.
+func (e *Engine) trouble(what string, err error) {
+	now := e.clk.Now().UnixNano()
+	last := e.troubled.Load()
+	if errors.Is(err, context.Canceled) || now-last < int64(troubleEvery) || !e.troubled.CompareAndSwap(last, now) {
+		return
+	}
+	e.log.Warn("database trouble", zap.String("what", what), zap.Error(err))
+}
+
+// dbError tells failures of the database from answers of the domain.
+func (e *Engine) dbError(err error) error {
+	if retryable(err) || pg.IsOutcomeUnknown(err) || pg.IsConnectionLost(err) {
+		return &UnavailableError{Err: err}
+	}
+	return err
+}
+
+// semaphore bounds what happens at once.
+type semaphore chan struct{}
+
+func newSemaphore(n int) semaphore { return make(semaphore, n) }
+
+// enter returns false if ctx ends first.
+func (s semaphore) enter(ctx context.Context) bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s semaphore) leave() { <-s }

@@ -1,0 +1,228 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"postrider.dev/pkg/pg"
+	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/window"
+	"postrider.dev/services/dispatcher/internal/store"
+)
+
+// minWait keeps what was tried too early from spinning.
+const minWait = time.Millisecond
+
+// errReadFirst says that a plan under the lock needs something that is not in memory. Nobody reads while holding a lock: the transaction is given up,
+// the reading done, and the lock taken again.
+var errReadFirst = errors.New("something must be read before the lock")
+
+// missing is what a plan under the lock did not find in memory.
+type missing struct {
+	directories bool
+	letters     []window.DeadLetter
+}
+
+// doubt notes that nobody knows whether a plan's change happened (R5). The view is dropped; the leases it may have granted are given back before
+// anything else is done, if they exist.
+func (g *gshard) doubt(p *plan) {
+	for _, l := range p.change.LeaseInserts {
+		g.doubtful = append(g.doubtful, l.Epoch)
+	}
+	g.unsure = true
+	g.forget()
+}
+
+func (g *gshard) inDoubt() bool { return g.unsure }
+
+// releases returns wishes to give back the leases that this process granted without hearing of it. They are told from leases of another process under
+// the same epoch by the holder's suffix.
+func (g *gshard) releases(state *store.State) []*request {
+	var out []*request
+	for _, row := range state.Leases {
+		for _, epoch := range g.doubtful {
+			if row.Epoch == epoch && strings.HasSuffix(row.Holder, g.grp.e.holderSuffix) {
+				out = append(out, &request{
+					want: &window.Release{Epoch: epoch},
+					done: func(window.Outcome, window.DBTime, uint64, error) {},
+				})
+			}
+		}
+	}
+	return out
+}
+
+// slow makes changes under the row's lock: lock first, read after. It holds the busy state and ends it.
+func (g *gshard) slow(ctx context.Context, cause error) {
+	e := g.grp.e
+	end := e.clk.Now().Add(e.cfg.Patience)
+	letters := map[message.Offset]*message.Message{}
+	for n := 0; ; n++ {
+		if cause != nil && (e.clk.Now().After(end) || e.pauseBetween(ctx, n) != nil) {
+			g.fail(&UnavailableError{Err: errors.Join(errPatience, cause)})
+			return
+		}
+		requests, feed, _, seq := g.begin()
+		requests = wanted(requests, seq)
+		if feed {
+			g.mu.Lock()
+			g.feed = true
+			g.mu.Unlock()
+		}
+		if len(requests) == 0 && !g.inDoubt() {
+			if feed && g.contended() && g.grp.hasParked() && n == 0 {
+				requests = g.grp.take(g, func(uint64) bool { return true })
+			}
+			if len(requests) == 0 {
+				g.release()
+				return
+			}
+		}
+		lack := &missing{}
+		p, again, err := g.locked(ctx, requests, seq, letters, lack)
+		switch {
+		case err == nil && again:
+			cause = nil
+			g.putBack(requests)
+			if e.clk.Sleep(ctx, max(e.dbtime.until(p.change.NotBefore), minWait)) != nil {
+				g.fail(ErrDraining)
+				return
+			}
+		case err == nil:
+			return
+		case errors.Is(err, errReadFirst):
+			g.putBack(requests)
+			if cause = g.readMissing(ctx, lack, letters); cause != nil && !retryable(cause) {
+				g.fail(e.dbError(cause))
+				return
+			}
+		case errors.Is(err, store.ErrGone):
+			g.gone(requests)
+			return
+		case pg.IsOutcomeUnknown(err) || retryable(err):
+			e.trouble("work under lock", err)
+			e.metrics.workRetries.Inc()
+			if pg.IsOutcomeUnknown(err) && p != nil {
+				g.doubt(p)
+			}
+			g.putBack(requests)
+			cause = err
+		default:
+			e.trouble("work under lock", err)
+			g.putBack(requests)
+			g.fail(e.dbError(err))
+			return
+		}
+	}
+}
+
+// locked makes one change under the lock. On success it has answered and ended the busy state, unless again: then the change's time has not come.
+func (g *gshard) locked(
+	ctx context.Context, requests []*request, seq uint64, letters map[message.Offset]*message.Message, lack *missing,
+) (p *plan, again bool, err error) {
+	e := g.grp.e
+	if !e.slots.enter(ctx) {
+		return nil, false, ErrDraining
+	}
+	known, before := window.Known{}, window.Version(0)
+	if g.view != nil {
+		known, before = g.view.Known(), g.view.Version()
+	}
+	foreign := false
+	decide := func(state store.State) (window.Change, error) {
+		e.dbtime.observe(state.Now, e.clk.Now())
+		foreign = before != 0 && state.Row.Version != before
+		if err := g.adoptState(state); err != nil {
+			return window.Change{}, err
+		}
+		all := append(g.releases(&state), requests...)
+		if !g.admit(wantsOf(all)) {
+			lack.directories = true
+			return window.Change{}, errReadFirst
+		}
+		p = g.plan(all, seq)
+		if lack.letters = e.useLetters(p.change.DeadLetters, letters); len(lack.letters) > 0 {
+			return window.Change{}, errReadFirst
+		}
+		return p.change, nil
+	}
+	sctx, cancel := context.WithTimeout(ctx, e.cfg.StatementTimeout)
+	change, result, err := e.db.WorkLocked(sctx, g.id, known, decide)
+	cancel()
+	e.slots.leave()
+	if err != nil {
+		return p, false, err
+	}
+	g.mu.Lock()
+	g.stale = false
+	g.mu.Unlock()
+	e.metrics.workSlow.Inc()
+	g.met(foreign)
+	g.unsure, g.doubtful = false, nil
+	switch {
+	case change.Empty() && !change.Drop:
+		g.remember()
+		g.release()
+		for i, r := range p.requests {
+			r.done(p.outcomes[i], 0, p.seq, nil)
+		}
+	case result.Applied:
+		p.change = change
+		p.applied(result.Stamp)
+	default:
+		e.metrics.workNotYet.Inc()
+		return p, true, nil
+	}
+	return p, false, nil
+}
+
+// adoptState makes the view what the database holds.
+func (g *gshard) adoptState(state store.State) error {
+	policy := g.grp.rows.Load().policy()
+	if g.view != nil {
+		if err := g.view.Refresh(state.Snapshot); err == nil {
+			g.view.SetPolicy(policy)
+			g.version.Store(int64(g.view.Version()))
+			return nil
+		}
+		g.forget() // it cannot be brought up to date: read from the start
+		return errReadFirst
+	}
+	view, err := window.Load(state.Snapshot, policy)
+	if err != nil {
+		return err
+	}
+	g.grp.e.metrics.loads.Inc()
+	g.view = view
+	g.version.Store(int64(view.Version()))
+	return nil
+}
+
+// readMissing reads what a plan under the lock lacked.
+func (g *gshard) readMissing(ctx context.Context, lack *missing, letters map[message.Offset]*message.Message) error {
+	e := g.grp.e
+	if !e.slots.enter(ctx) {
+		return ErrDraining
+	}
+	defer e.slots.leave()
+	if len(lack.letters) > 0 {
+		return e.readLetters(ctx, g.shard.id, lack.letters, letters)
+	}
+	return g.admitReading(ctx)
+}
+
+// gone answers after the row was found missing: the group or its queue was deleted, and every lease with it.
+func (g *gshard) gone(requests []*request) {
+	g.putBack(requests)
+	g.grp.e.drop(g.grp)
+	g.fail(errGone)
+}
+
+// forget drops the view. What is unknown is read again when it is needed.
+func (g *gshard) forget() {
+	g.view = nil
+	g.version.Store(0)
+	g.grp.e.views.account(g, 0)
+}

@@ -1,0 +1,25 @@
+// Package loop repeats what has to happen although nobody asks: taking back leases that ran out, writing the catalogue of partitions behind the log, and
+// freeing what nothing refers to any more. Any number of dispatchers may do the same at the same time; the rows' locks and conditions decide.
+package loop
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"postrider.dev/pkg/clock"
+)
+
+// every runs fn, now and then each time a jittered period has passed, until ctx ends. A failure is logged and costs a round.
+func every(ctx context.Context, clk clock.Clock, period time.Duration, log *zap.Logger, what string, fn func(context.Context) error) error {
+	for {
+		if err := fn(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+			log.Warn("round failed", zap.String("part", what), zap.Error(err))
+		}
+		if clk.Sleep(ctx, clock.Jitter(clock.Random{}, period, 0.1)) != nil {
+			return nil
+		}
+	}
+}
