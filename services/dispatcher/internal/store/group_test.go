@@ -20,7 +20,9 @@ func (c *cold) beginning(gs lease.GroupShardID) int64 {
 	var hot []byte
 	require.NoError(c.t, c.db.QueryRow(c.t.Context(), "SELECT hot_chunk, low, unsettled_below, hot FROM dispatcher.group_shards WHERE id = $1", gs).
 		Scan(&chunk, &low, &below, &hot))
-	require.Len(c.t, hot, settled.HotBytes)
+	want := settled.Start(settled.Offset(low))
+	require.Equal(c.t, int64(want.Chunk), chunk)
+	require.Equal(c.t, want.Bits[:], hot, "as the domain begins at %d", low)
 	require.Zero(c.t, below)
 	for i := range int64(2 * settled.ChunkLen) {
 		set := hot[i/8]>>(i%8)&1 == 1

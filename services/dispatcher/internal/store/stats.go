@@ -9,6 +9,7 @@ import (
 
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/window"
 )
 
 // QueueStats is what a queue holds, of one moment.
@@ -120,7 +121,28 @@ func (c *Control) groupStats(ctx context.Context, tx pg.Tx, queueID int64, group
 	if err != nil {
 		return nil, fmt.Errorf("group stats: %w", err)
 	}
-	return out, nil
+	return out, c.addLeased(ctx, tx, queueID, group, out)
+}
+
+// addLeased counts the messages in leases.
+func (c *Control) addLeased(ctx context.Context, tx pg.Tx, queueID int64, group string, into map[int64]GroupStats) error {
+	rows, err := tx.Query(ctx, c.s.sql.text("group_lease_entries"), queueID, group)
+	if err != nil {
+		return fmt.Errorf("count leased messages: %w", err)
+	}
+	var id int64
+	var entries []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &entries}, func() error {
+		_, open, err := window.DecodeEntries(entries)
+		s := into[id]
+		s.Leased += int64(len(open))
+		into[id] = s
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("count leased messages: %w", err)
+	}
+	return nil
 }
 
 func (c *Control) shardStats(ctx context.Context, tx pg.Tx, shards []message.ShardID) ([]ShardStats, error) {
