@@ -33,7 +33,7 @@ func benchPopAck(b *testing.B, batch int, mode queue.Mode, keys int) {
 	hash := func(i int) uint64 { return uint64(i%keys)*0x9E3779B97F4A7C15 + 1 }
 	fill := func() {
 		for {
-			if _, listed := v.Ready(); listed > 16_000-1000 {
+			if _, listed := v.Ready(); listed > 14_900 {
 				return
 			}
 			need, ok := v.Need(head)

@@ -146,7 +146,7 @@ func (v *View) Commit(c Change, stamp Stamp) {
 	}
 	for i := len(p.backs) - 1; i >= 0; i-- {
 		e := p.backs[i]
-		if v.rowOf(e.key, e.off) == nil {
+		if v.rowOf(e.key, e.off) == nil && !v.done.Has(e.off) {
 			v.list(e.key, item{off: e.off, size: e.size})
 		}
 	}

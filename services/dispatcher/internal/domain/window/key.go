@@ -28,6 +28,8 @@ type key struct {
 	rows   int      // retry rows
 	leased int      // open lease entries
 
+	offered int // messages counted in the view's offered
+
 	link [slots]link
 
 	// Scratch of the plan numbered mark.
@@ -187,15 +189,27 @@ func (v *View) place(k *key) {
 	}
 	put(k, slotTurn, turn)
 	put(k, slotRefill, refill)
+	v.offer(k, turn == &v.turn)
 	for v.remembered.n > v.lim.remembered {
 		v.forget(v.remembered.front()) // found empty longest ago; losing it costs a search
 	}
+}
+
+// offer counts what a pop may find.
+func (v *View) offer(k *key, ready bool) {
+	n := 0
+	if ready {
+		n = len(k.listed()) + len(k.due)
+	}
+	v.offered += n - k.offered
+	k.offered = n
 }
 
 // forget drops a key nothing is known of.
 func (v *View) forget(k *key) {
 	put(k, slotTurn, nil)
 	put(k, slotRefill, nil)
+	v.offer(k, false)
 	if k.cut && !k.ahead {
 		v.cuts--
 	}

@@ -97,8 +97,9 @@ func (v *View) locate(r *retry) {
 		r.state = isMarker
 	case v.out.has(off):
 		r.state = isLeased
-	case r.row.AvailableAt <= v.now:
+	case r.row.dueAt() <= v.now:
 		r.state = isDue
+		v.dueUpTo = max(v.dueUpTo, r.row.dueAt())
 		v.insertDue(r)
 	default:
 		r.state = isWaiting
@@ -108,6 +109,15 @@ func (v *View) locate(r *retry) {
 		}
 	}
 	v.countBehind(r, r.state != isMarker && off < v.frontier)
+}
+
+// dueAt is when the message may be handed out. A row without failures never waits: its instant was the database's present when it was
+// written, whatever this process's clock says.
+func (r *RetryRow) dueAt() DBTime {
+	if r.Failures == 0 {
+		return 0
+	}
+	return r.AvailableAt
 }
 
 // lift takes the message of a row from where it is.
@@ -142,15 +152,34 @@ func (v *View) countBehind(r *retry, behind bool) {
 	r.behind = behind
 }
 
-// advance makes time pass: what was waiting and is due may be handed out. Time never goes back in a view; that something was due is
-// proven by the change's NotBefore.
+// advance makes it now: what was waiting and is due may be handed out. A clock that was ahead may be set back: what became due too
+// early waits again.
 func (v *View) advance(now DBTime) {
-	v.now = max(v.now, now)
-	for len(v.waiting) > 0 && v.waiting[0].row.AvailableAt <= v.now {
+	v.now = now
+	if now < v.dueUpTo {
+		v.dueUpTo = 0
+		for _, r := range v.dueRows() {
+			v.locate(r)
+			v.place(r.key)
+		}
+	}
+	for len(v.waiting) > 0 && v.waiting[0].row.AvailableAt <= now {
 		r := v.waiting[0]
 		v.locate(r)
 		v.place(r.key)
 	}
+}
+
+// dueRows lists the due messages by offset.
+func (v *View) dueRows() []*retry {
+	var list []*retry
+	for _, r := range v.retries {
+		if r.state == isDue {
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, byOffset)
+	return list
 }
 
 func byOffset(a, b *retry) int { return cmp.Compare(a.row.Offset, b.row.Offset) }

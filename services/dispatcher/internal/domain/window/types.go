@@ -175,7 +175,8 @@ type Reclaim struct{ Max int } // answers Nothing if none had expired
 // MaxReclaim is how many expired leases one plan takes back when nothing else is said.
 const MaxReclaim = 64
 
-// Drop removes the group-shard: its state goes, its leases are fenced. Refused while anything is leased, unless Force.
+// Drop removes the group-shard: its state goes, its leases are fenced. Refused while anything is leased, unless Force. Lay it alone: a
+// change that drops carries nothing else.
 type Drop struct{ Force bool }
 
 func (*Pop) request()      {}

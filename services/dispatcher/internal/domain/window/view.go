@@ -18,7 +18,7 @@ type View struct {
 	shared  bool // mode shared
 	blocks  bool // a waiting message holds what lies behind it
 	dropped bool
-	now     DBTime // the latest instant seen
+	now     DBTime
 	lim     limits
 
 	done settled.Set
@@ -31,11 +31,13 @@ type View struct {
 
 	retries    map[Offset]*retry
 	waiting    retryHeap
-	rowsBehind int // rows of unsettled messages behind the frontier
+	dueUpTo    DBTime // nothing that counts as due was to wait longer
+	rowsBehind int    // rows of unsettled messages behind the frontier
 
 	frontier   Offset // every unsettled message before it was admitted
 	keys       map[uint64]*key
 	admitted   int // listed messages
+	offered    int // listed or due messages of ready keys
 	cuts       int // keys whose list was cut
 	turn       ring
 	parked     ring
@@ -141,8 +143,9 @@ func (v *View) Known() Known {
 	return Known{Version: v.version, Leases: slices.Sorted(maps.Keys(v.leases))}
 }
 
-// Ready is how many partitions a pop would be served from, and at most how many messages they list. Neither counts what is due.
-func (v *View) Ready() (partitions, messages int) { return v.turn.n, v.admitted }
+// Ready is how many partitions a pop of any partition would be served from, and how many messages they have at hand. Not all of them
+// may go into one pop: suspects travel alone, and in a partition with a waiting message only what lies before it.
+func (v *View) Ready() (partitions, messages int) { return v.turn.n, v.offered }
 
 // Depth counts the messages before head that are not settled.
 func (v *View) Depth(head Offset) int64 { return v.done.Unsettled(head) }
