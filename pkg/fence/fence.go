@@ -45,7 +45,11 @@ func (w Window) Validate() error {
 
 // TrustedUntil is the instant at which a proof stops being believed. attemptStart is when the attempt that succeeded was STARTED, on the holder's own
 // monotonic clock: the grant happened at some time after it, so counting from the answer would trust too long.
-func (w Window) TrustedUntil(attemptStart time.Time) time.Time { return attemptStart.Add(w.TTL - w.Margin) }
+func (w Window) TrustedUntil(attemptStart time.Time) time.Time {
+	return attemptStart.Add(w.TTL - w.Margin)
+}
 
 // Trusted says whether at now a proof attempted at attemptStart is still believed. The boundary itself is not.
-func (w Window) Trusted(now, attemptStart time.Time) bool { return now.Before(w.TrustedUntil(attemptStart)) }
+func (w Window) Trusted(now, attemptStart time.Time) bool {
+	return now.Before(w.TrustedUntil(attemptStart))
+}
