@@ -81,6 +81,9 @@ func (g *group) park(p *pop) {
 		}
 	}
 	g.e.poller.watch(g, !p.checked)
+	for _, s := range g.shards {
+		g.e.alarm.set(s.wakeAt.Load())
+	}
 }
 
 // unpark takes p out of the waiting ones and leaves it to the caller. It needs g.mu.
