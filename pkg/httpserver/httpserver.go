@@ -44,6 +44,7 @@ type Server struct {
 	finish   func() // closes done, once
 	running  sync.Once
 	inflight drain.Inflight
+	fresh    fresh
 }
 
 // New listens on opts.Addr. The caller MUST call Run or Close.
@@ -74,6 +75,7 @@ func New(ctx context.Context, env run.Env, opts Options) (*Server, error) {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          errorLog,
+		ConnState:         s.fresh.track,
 	}
 	if s.listener, err = env.Listen(ctx, opts.Addr); err != nil {
 		return nil, fmt.Errorf("http server: %w", err)
@@ -145,9 +147,18 @@ func (s *Server) notReady() {
 	}
 }
 
-// shutdown waits for idle connections first and then for handlers, since Shutdown does not know those that hijacked theirs.
+// shutdown waits for connections first and then for handlers, since Shutdown does not know those that hijacked theirs.
 func (s *Server) shutdown(ctx context.Context) error {
-	if err := s.http.Shutdown(ctx); err != nil {
+	done := make(chan error, 1)
+	go func() { done <- s.http.Shutdown(ctx) }() // closes the listener first; awaited on both paths
+	var err error
+	select {
+	case err = <-done:
+	case <-clock.Real{}.After(freshGrace): // sockets know real time alone
+		s.fresh.close()
+		err = <-done
+	}
+	if err != nil {
 		return err
 	}
 	return s.inflight.Wait(ctx)

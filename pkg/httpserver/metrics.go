@@ -3,6 +3,7 @@ package httpserver
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -39,9 +40,14 @@ func (m metrics) observe(method, route string, status int, took time.Duration) {
 
 // knownMethod bounds the label's values: a client may send any word as its method.
 func knownMethod(method string) string {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	if slices.Contains(knownMethods(), method) {
 		return method
 	}
 	return "other"
+}
+
+func knownMethods() []string {
+	return []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -26,9 +27,21 @@ func (s *Server) newRouter(traces trace.TracerProvider) *chi.Mux {
 		apierr.WriteHTTP(w, r, apierr.RouteNotFound("no route has this path"))
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", strings.Join(allowed(r), ", "))
 		apierr.WriteHTTP(w, r, apierr.MethodNotAllowed("this route has other methods; see the Allow header"))
 	})
 	return r
+}
+
+// allowed returns the methods that the path of r has; chi tells them to its own handler alone.
+func allowed(r *http.Request) []string {
+	var methods []string
+	for _, m := range knownMethods() {
+		if chi.RouteContext(r.Context()).Routes.Match(chi.NewRouteContext(), m, r.URL.Path) {
+			methods = append(methods, m)
+		}
+	}
+	return methods
 }
 
 // tracing takes the caller's trace context and, where spans are recorded, makes one for the request.

@@ -112,6 +112,11 @@ func await(ctx context.Context, answer <-chan singleflight.Result) error {
 	case a := <-answer:
 		return a.Err
 	case <-ctx.Done():
+	}
+	select {
+	case a := <-answer: // it was there while another check used the time up
+		return a.Err
+	default:
 		return fmt.Errorf("no answer: %w", ctx.Err())
 	}
 }
