@@ -102,9 +102,10 @@ func IsOutcomeUnknown(err error) bool {
 
 // CommitError classifies the error of a COMMIT, or of a statement outside a transaction, which is its own COMMIT. It returns err as it is when the
 // write certainly did not happen, and as *OutcomeUnknownError otherwise. The end of the caller's context while waiting counts as unknown: the driver then
-// cuts the connection, and the server may have been done.
+// cuts the connection, and the server may have been done. So does "connection closed": the driver says it, with the promise that nothing was sent, also
+// when the connection broke while it waited for the answer to a simple query or a batch.
 func CommitError(err error) error {
-	if err == nil || IsOutcomeUnknown(err) || pgconn.SafeToRetry(err) {
+	if err == nil || IsOutcomeUnknown(err) || pgconn.SafeToRetry(err) && !errors.Is(err, pgconn.ErrConnClosed) {
 		return err
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.SeverityUnlocalized == "ERROR" {

@@ -18,6 +18,9 @@ import (
 	"postrider.dev/pkg/clock"
 )
 
+// Tracer sees statements; see Counter.
+type Tracer = pgx.QueryTracer
+
 // Options of a pool or a direct connection. Zero values mean the defaults named.
 type Options struct {
 	// AppName is what pg_stat_activity shows. It also lets one service know its own sessions.
@@ -34,8 +37,8 @@ type Options struct {
 	StartPatience time.Duration
 	// Traces, when set, records each statement as a span.
 	Traces trace.TracerProvider
-	// Tracers see every statement; see Counter.
-	Tracers []pgx.QueryTracer
+	// Tracers see every statement.
+	Tracers []Tracer
 	// Clock; the machine's.
 	Clock clock.Clock
 	// Dial, when set, opens the network connections (tests put a proxy in between).
@@ -126,7 +129,7 @@ func (o Options) apply(cfg *pgx.ConnConfig) {
 	}
 	tracers := o.Tracers
 	if o.Traces != nil {
-		tracers = append([]pgx.QueryTracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(o.Traces), otelpgx.WithTrimSQLInSpanName())}, tracers...)
+		tracers = append([]Tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(o.Traces), otelpgx.WithTrimSQLInSpanName())}, tracers...)
 	}
 	if len(tracers) > 0 {
 		cfg.Tracer = multitracer.New(tracers...)

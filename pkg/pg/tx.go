@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -68,6 +69,9 @@ func runTx(ctx context.Context, pool *pgxpool.Pool, iso Isolation, fn func(tx Tx
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("commit: %w", context.Cause(ctx))
+	}
+	if tx.Conn().IsClosed() {
+		return fmt.Errorf("commit: %w", pgconn.ErrConnClosed) // nothing was sent
 	}
 	committing = true
 	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
