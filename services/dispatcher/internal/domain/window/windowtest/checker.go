@@ -75,8 +75,9 @@ type held struct {
 
 // lane is the messages of one key, in order; before floor all is done.
 type lane struct {
-	offs  []window.Offset
-	floor int
+	offs   []window.Offset
+	floor  int
+	leased int
 }
 
 // facts is what one record did.
@@ -85,7 +86,6 @@ type facts struct {
 	failed   map[window.Offset]bool // nacked, or expired alone
 	rejected map[window.Offset]bool
 	done     []window.Offset
-	renewed  map[window.Epoch]window.DBTime
 }
 
 // NewChecker begins with an untouched group-shard at version 1 that starts at an offset. hash tells the key of each message in the log.
@@ -125,7 +125,7 @@ func (c *Checker) Check(r Record) {
 		c.flag(RuleVersion, 0, "change from %d to %d at version %d", r.Change.From, r.Change.To, c.version)
 		return
 	}
-	c.now = &facts{rec: &r, failed: map[window.Offset]bool{}, rejected: map[window.Offset]bool{}, renewed: map[window.Epoch]window.DBTime{}}
+	c.now = &facts{rec: &r, failed: map[window.Offset]bool{}, rejected: map[window.Offset]bool{}}
 	c.version = r.Change.To
 	if r.Change.NotBefore > r.At && !r.Change.Empty() {
 		c.flag(RuleBackoff, 0, "applied at %d, not before %d", r.At, r.Change.NotBefore)
@@ -242,6 +242,7 @@ func (c *Checker) settleAt(req *window.SettleAt, out window.Outcome) {
 		if e, ok := c.holder[req.Offset]; ok {
 			c.close(e, req.Offset)
 		}
+		delete(c.now.failed, req.Offset) // a nack beside it is void
 		if req.Verdict == window.Reject {
 			c.now.rejected[req.Offset] = true
 		}
@@ -257,7 +258,6 @@ func (c *Checker) renew(req *window.Renew, out window.Outcome) {
 	case out.Result == window.Done && l == nil:
 		c.flag(RuleStale, 0, "lease %d was renewed and is gone", req.Epoch)
 	case out.Result == window.Done:
-		c.now.renewed[req.Epoch] = l.expires
 		l.expires = max(l.expires, c.now.rec.At.Add(req.Lease))
 	}
 }

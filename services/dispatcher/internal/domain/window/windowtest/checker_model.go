@@ -28,6 +28,7 @@ func (c *Checker) close(e window.Epoch, off window.Offset) {
 	l := c.leases[e]
 	delete(l.open, off)
 	delete(c.holder, off)
+	c.lane(c.hashOf(off), off).leased--
 	if len(l.open) == 0 {
 		delete(c.leases, e)
 	}
@@ -58,7 +59,7 @@ func (c *Checker) reclaims() {
 		if !ok {
 			continue // what was asked for closed it
 		}
-		if before, renewed := c.now.renewed[e]; l.expires > c.now.rec.At || renewed && before <= c.now.rec.At {
+		if l.expires > c.now.rec.At {
 			c.flag(RuleExpiry, 0, "lease %d ends at %d and was reclaimed at %d", e, l.expires, c.now.rec.At)
 		}
 		open := sorted(l.open)
@@ -88,6 +89,7 @@ func (c *Checker) pop(req *window.Pop, out window.Outcome) {
 	}
 	for _, m := range out.Messages {
 		c.holder[m.Offset] = out.Epoch
+		c.lane(c.hashOf(m.Offset), m.Offset).leased++
 	}
 	c.leases[out.Epoch] = l
 }
@@ -125,11 +127,14 @@ func (c *Checker) inOrder(hash uint64, off window.Offset, l *held) {
 	for k.floor < len(k.offs) && c.isDone(k.offs[k.floor]) {
 		k.floor++
 	}
+	if k.leased > 0 {
+		c.flag(RuleLease, off, "is handed out while %d of its key are leased", k.leased)
+	}
 	for _, earlier := range k.offs[k.floor:] {
-		if e, ok := c.holder[earlier]; ok && !l.open[earlier] {
-			c.flag(RuleLease, off, "is handed out while lease %d holds %d of its key", e, earlier)
+		if earlier >= off {
+			break
 		}
-		if earlier >= off || c.isDone(earlier) || l.open[earlier] {
+		if c.isDone(earlier) || l.open[earlier] {
 			continue
 		}
 		row, failed := c.current(earlier)
