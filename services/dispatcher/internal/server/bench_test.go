@@ -93,15 +93,15 @@ func (b *bench) push(q store.Queue, m message.Message) {
 	require.NoError(b.t, err)
 }
 
-// deadLetter makes a dead letter and returns the text of its id.
-func (b *bench) deadLetter(q store.Queue, group, payload string) string {
+// deadLetter makes a dead letter of group g and returns the text of its id.
+func (b *bench) deadLetter(q store.Queue, payload string) string {
 	b.t.Helper()
 	var id string
 	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `INSERT INTO dispatcher.dead_letters (id, tenant_id, queue_id, group_id, group_name, shard_id, "offset",
 			partition_hash, partition, client_id, content_type, headers, payload, deliveries, failures, reason, last_error, failed_at)
-		VALUES (lpad(to_hex((SELECT count(*) + 1 FROM dispatcher.dead_letters)), 32, '0')::uuid, $1, $2, 0, $3, $4, 5, 0, 'p', 'cid', 'text/plain', '', $5,
+		VALUES (lpad(to_hex((SELECT count(*) + 1 FROM dispatcher.dead_letters)), 32, '0')::uuid, $1, $2, 0, 'g', $3, 5, 0, 'p', 'cid', 'text/plain', '', $4,
 			5, 4, 'rejected', '', clock_timestamp()) RETURNING id::text`,
-		string(q.Tenant), q.ID, group, q.Shards[0], []byte(payload)).Scan(&id))
+		string(q.Tenant), q.ID, q.Shards[0], []byte(payload)).Scan(&id))
 	return id
 }
 

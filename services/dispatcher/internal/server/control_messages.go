@@ -97,7 +97,7 @@ func (s *Queues) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDea
 		return nil, wireError(err)
 	}
 	resp := &queuev1.RedriveDeadLettersResponse{
-		Redriven: int32(done.Redriven), AlreadyRedriven: int32(done.Already), //nolint:gosec // at most maxClientIDs
+		Redriven: int32(done.Redriven), AlreadyRedriven: int32(done.Already),
 	}
 	for _, id := range done.NotFound {
 		resp.NotFound = append(resp.NotFound, uuid.UUID(id).String())

@@ -67,7 +67,7 @@ func integer(v int32, given bool) *int {
 // optionsOf shows all options of a queue, defaults included.
 func optionsOf(c queue.Config) *queuev1.QueueOptions {
 	number := func(n int) *int32 {
-		v := int32(n) //nolint:gosec // bounded by the option's rule
+		v := int32(n)
 		return &v
 	}
 	return &queuev1.QueueOptions{
@@ -82,7 +82,7 @@ func queueOf(q store.Queue, s store.QueueStats, rate float64) *queuev1.Queue {
 	return &queuev1.Queue{
 		Id: strconv.FormatInt(q.ID, 10), Name: q.Name, Options: optionsOf(q.Config), ConfigVersion: q.ConfigVersion,
 		CreatedAt: instant(q.CreatedAt), Messages: s.Messages, StoredBytes: s.StoredBytes, Depth: s.Depth, PushRate: rate,
-		Groups: int32(s.Groups), DeadLetters: s.DeadLetters, //nolint:gosec // bounded by max_groups
+		Groups: int32(s.Groups), DeadLetters: s.DeadLetters,
 	}
 }
 
@@ -96,7 +96,7 @@ func groupOf(g store.Group, s store.GroupStats) *queuev1.Group {
 	return &queuev1.Group{
 		Name: g.Name, Mode: modeOf(g.Mode), OnFailure: onFailureOf(g.OnFailure), Start: g.Start.String(),
 		Depth: s.Depth, Leased: s.Leased, Retrying: s.Retrying, DeadLetters: s.DeadLetters, LagMessages: s.Lag,
-		Leases: int32(s.Leases), CreatedAt: instant(g.CreatedAt), //nolint:gosec // bounded by the view's rule
+		Leases: int32(s.Leases), CreatedAt: instant(g.CreatedAt),
 	}
 }
 
@@ -159,8 +159,8 @@ func deadLetterOf(queueName string, d store.DeadLetter) *queuev1.DeadLetter {
 	return &queuev1.DeadLetter{
 		Id: uuid.UUID(d.ID).String(), Queue: queueName, Group: d.Group, MessageId: message.ID{Shard: d.Shard, Offset: d.Offset}.String(),
 		Partition: d.Partition, Offset: int64(d.Offset), Payload: d.Payload, ContentType: d.ContentType, Headers: headersOf(d.Headers),
-		ClientId: d.ClientID, Attempts: int32(d.Failures), Reason: deadReason(d), //nolint:gosec // bounded by max_attempts
-		FailedAt: instant(d.FailedAt), RedrivenAt: instant(d.RedrivenAt), PayloadBytes: int32(d.PayloadBytes), //nolint:gosec // 16 MiB
+		ClientId: d.ClientID, Attempts: int32(d.Failures), Reason: deadReason(d),
+		FailedAt: instant(d.FailedAt), RedrivenAt: instant(d.RedrivenAt), PayloadBytes: int32(d.PayloadBytes),
 	}
 }
 

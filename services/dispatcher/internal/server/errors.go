@@ -62,7 +62,7 @@ func wireError(err error) error {
 
 // invalidError keeps the code of a broken rule as the reason.
 func invalidError(e *invalid.Error) *apierr.Error {
-	switch e.Code {
+	switch e.Code { //nolint:exhaustive // these are the exceptions
 	case invalid.MessageTooLarge:
 		wire := apierr.PayloadTooLarge(e.Field, e.Detail)
 		wire.Reason = string(e.Code)
@@ -95,5 +95,5 @@ func databaseError(err error) error {
 // itemError is an error of one request inside a stream's frame, with its status code.
 func itemError(err error) (*queuev1.ItemError, int32) {
 	e := apierr.From(wireError(err))
-	return &queuev1.ItemError{Code: e.Reason, Message: e.Message, Field: e.Field}, int32(e.Code) //nolint:gosec // codes are small
+	return &queuev1.ItemError{Code: e.Reason, Message: e.Message, Field: e.Field}, int32(e.Code)
 }

@@ -16,19 +16,19 @@ import (
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
 
-// dial serves the service in memory to a caller of a tenant and opens a push stream.
-func (b *bench) dial(as tenant.ID) queuev1.QueueService_PushStreamClient {
+// dial serves the service in memory to a caller of tenant a and opens a push stream.
+func (b *bench) dial() queuev1.QueueService_PushStreamClient {
 	b.t.Helper()
-	return b.dialWith(b.t.Context(), as)
+	return b.dialWith(b.t.Context())
 }
 
-func (b *bench) dialWith(ctx context.Context, as tenant.ID) queuev1.QueueService_PushStreamClient {
+func (b *bench) dialWith(ctx context.Context) queuev1.QueueService_PushStreamClient {
 	b.t.Helper()
 	network := memnet.New()
 	lis, err := network.Listen(b.t.Context(), "mem:queues")
 	require.NoError(b.t, err)
 	srv := grpc.NewServer(grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		return handler(srv, asCaller{ss, tenant.NewContext(ss.Context(), tenant.Caller{Tenant: as, Actor: "ann"})})
+		return handler(srv, asCaller{ss, tenant.NewContext(ss.Context(), tenant.Caller{Tenant: "a", Actor: "ann"})})
 	}))
 	queuev1.RegisterQueueServiceServer(srv, b.Queues)
 	var wg sync.WaitGroup
@@ -49,7 +49,7 @@ func (b *bench) dialWith(ctx context.Context, as tenant.ID) queuev1.QueueService
 type asCaller struct {
 	grpc.ServerStream
 
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // that is what a stream is
 }
 
 func (s asCaller) Context() context.Context { return s.ctx }
@@ -82,7 +82,7 @@ func answers(t *testing.T, s queuev1.QueueService_PushStreamClient, n int) map[u
 func TestEachRequestOfAStreamHasItsOwnFate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	s := b.dial("a")
+	s := b.dial()
 
 	f := frame(1, 2, 3)
 	f.Entries[1].Request.Queue = ""
@@ -104,7 +104,7 @@ func TestStreamEndsOnlyWhenEverythingIsAnswered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.engine.hold, b.engine.asked = true, make(chan struct{}, 10)
-	s := b.dial("a")
+	s := b.dial()
 	require.NoError(t, s.Send(frame(1, 2)))
 	require.NoError(t, s.CloseSend())
 	<-b.engine.asked
@@ -119,7 +119,7 @@ func TestDrainingStreamAnswersWhatItAcceptedAndGoesAway(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.engine.hold, b.engine.asked = true, make(chan struct{}, 10)
-	s := b.dial("a")
+	s := b.dial()
 	require.NoError(t, s.Send(frame(1)))
 	<-b.engine.asked
 	close(b.drain)
@@ -134,7 +134,7 @@ func TestStreamOfAClientThatLeftIsForgotten(t *testing.T) {
 	b := newBench(t)
 	b.engine.hold, b.engine.asked = true, make(chan struct{}, 10)
 	ctx, cancel := context.WithCancel(t.Context())
-	s := b.dialWith(ctx, "a")
+	s := b.dialWith(ctx)
 	require.NoError(t, s.Send(frame(1)))
 	<-b.engine.asked
 	cancel()
@@ -147,7 +147,7 @@ func TestClientThatSendsMoreThanIsAllowedInFlightWaits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.engine.hold, b.engine.asked = true, make(chan struct{}, streamInFlight+10)
-	s := b.dial("a")
+	s := b.dial()
 	var ids []uint64
 	for i := range uint64(streamInFlight + 5) {
 		ids = append(ids, i)

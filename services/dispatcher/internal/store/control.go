@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -55,6 +56,9 @@ func (c *Control) exec(ctx context.Context, on querier, statement string, args .
 	}
 	return nil
 }
+
+// idText keeps ids from being rounded by readers of JSON.
+func idText(id int64) string { return strconv.FormatInt(id, 10) }
 
 // audit writes the entry of a control action into its transaction.
 func (c *Control) audit(ctx context.Context, tx pg.Tx, by tenant.Caller, action, resource string, detail map[string]any) error {

@@ -54,7 +54,7 @@ func (c *Control) CreateGroup(ctx context.Context, by tenant.Caller, queueName, 
 			return err
 		}
 		return c.audit(ctx, tx, by, "group.create", groupResource(queueName, name), map[string]any{
-			"queue_id": fmt.Sprint(q.ID), "group_id": fmt.Sprint(g.ID), "created": created,
+			"queue_id": idText(q.ID), "group_id": idText(g.ID), "created": created,
 			"mode": g.Mode, "on_failure": g.OnFailure, "start": g.Start.String(),
 		})
 	})
@@ -147,7 +147,7 @@ func (c *Control) DeleteGroup(ctx context.Context, by tenant.Caller, queueName, 
 			return err
 		}
 		return c.audit(ctx, tx, by, "group.delete", groupResource(queueName, name), map[string]any{
-			"queue_id": fmt.Sprint(q.ID), "group_id": fmt.Sprint(g.ID),
+			"queue_id": idText(q.ID), "group_id": idText(g.ID),
 		})
 	})
 	return g, err

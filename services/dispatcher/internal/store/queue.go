@@ -69,7 +69,7 @@ func (c *Control) Configure(ctx context.Context, by tenant.Caller, name string, 
 			return err
 		}
 		return c.audit(ctx, tx, by, "queue.configure", "queue/"+name, map[string]any{
-			"queue_id": fmt.Sprint(out.Queue.ID), "set": p.Set, "reset": p.Reset,
+			"queue_id": idText(out.Queue.ID), "set": p.Set, "reset": p.Reset,
 			"created": out.Created, "changed": out.Changed, "config_version": out.Queue.ConfigVersion,
 		})
 	})
@@ -142,7 +142,7 @@ func (c *Control) DeleteQueue(ctx context.Context, by tenant.Caller, name string
 		if err := c.exec(ctx, tx, "queue_delete", q.ID); err != nil {
 			return err
 		}
-		return c.audit(ctx, tx, by, "queue.delete", "queue/"+name, map[string]any{"queue_id": fmt.Sprint(q.ID), "force": force})
+		return c.audit(ctx, tx, by, "queue.delete", "queue/"+name, map[string]any{"queue_id": idText(q.ID), "force": force})
 	})
 	return q, err
 }

@@ -125,7 +125,7 @@ func (c *Control) redriveSome(ctx context.Context, by tenant.Caller, q Queue, fr
 			texts[i] = hex.EncodeToString(id[:])
 		}
 		return c.audit(ctx, tx, by, "dead_letter.redrive", "queue/"+q.Name, map[string]any{
-			"queue_id": fmt.Sprint(q.ID), "redriven": texts, "already_redriven": step.Already,
+			"queue_id": idText(q.ID), "redriven": texts, "already_redriven": step.Already,
 		})
 	})
 	if err != nil {
@@ -202,7 +202,7 @@ func (c *Control) appendAgain(ctx context.Context, tx pg.Tx, q Queue, ids []Dead
 			return nil, fmt.Errorf("encode dead letters: %w", err)
 		}
 		a := Append{Encoded: encoded, Shard: shard}
-		_, _ = rand.Read(a.FlushID[:]) //nolint:errcheck // never fails
+		_, _ = rand.Read(a.FlushID[:])
 		appends = append(appends, a)
 	}
 	return c.flushIn(ctx, tx, appends)

@@ -15,7 +15,7 @@ import (
 
 // state writes what a group has settled of a shard of the given length, as the engine keeps it: a hot pair, and a row for each chunk outside that is not
 // what its absence says.
-func (c *cold) state(gs lease.GroupShardID, head int64, hotChunk int64, isSettled func(int64) bool) (depth, low int64) {
+func (c *cold) state(gs lease.GroupShardID, head, hotChunk int64, isSettled func(int64) bool) (depth, low int64) {
 	c.t.Helper()
 	c.exec("DELETE FROM dispatcher.settled_chunks")
 	hot := make([]byte, settled.HotBytes)

@@ -48,7 +48,7 @@ func (r *Rates) Add(queueID int64, n int) {
 		r.queues[queueID] = w
 	}
 	w.advance(now)
-	w.counts[w.last%int64(len(w.counts))] += int32(n) //nolint:gosec // a flush has thousands, a second millions
+	w.counts[w.last%int64(len(w.counts))] += int32(n)
 }
 
 // PerSecond returns the messages per second over the last ten full seconds.
