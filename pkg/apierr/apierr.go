@@ -62,7 +62,7 @@ func (e *Error) Unwrap() error { return e.cause }
 
 // Is reports whether target is an *Error with the same code and reason.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error) //nolint:errorlint // the chain is walked by errors.Is; this compares one link.
+	t, ok := target.(*Error) // errors.Is walks the chain; this compares one link
 	return ok && t.Code == e.Code && t.Reason == e.Reason
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
 
 	"postrider.dev/pkg/apierr"
@@ -100,7 +101,7 @@ func TestRoundTripOverGRPCIsLossless(t *testing.T) {
 	text := rapid.StringMatching(`[ -~é世]{0,30}`)
 	rapid.Check(t, func(t *rapid.T) {
 		e := &apierr.Error{
-			Code:       codes.Code(rapid.IntRange(1, 16).Draw(t, "code")), //nolint:gosec // G115: in range.
+			Code:       codes.Code(rapid.IntRange(1, 16).Draw(t, "code")),
 			Reason:     rapid.StringMatching(`[A-Z][A-Z0-9_]{0,20}`).Draw(t, "reason"),
 			Message:    text.Draw(t, "message"),
 			Field:      text.Draw(t, "field"),
@@ -163,7 +164,7 @@ func TestInternalErrorsTellAnIDAndNothingElse(t *testing.T) {
 	cause := errors.New("password=hunter2 at 10.0.0.1")
 	for _, err := range []error{cause, status.Error(codes.Unknown, cause.Error()), status.Error(codes.DataLoss, cause.Error())} {
 		var seen *apierr.Error
-		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 		r = r.WithContext(apierr.WithObserver(r.Context(), func(e *apierr.Error) { seen = e }))
 		w := httptest.NewRecorder()
 		apierr.WriteHTTP(w, r, err)
@@ -184,7 +185,7 @@ func TestWriteHTTP(t *testing.T) {
 	w.Header().Set("Content-Length", "5")
 	w.Header().Set("Content-Encoding", "gzip")
 	err := apierr.ResourceExhausted("RATE", "at most 5 <requests>", 1200*time.Millisecond).WithField("key").With("limit", 5)
-	apierr.WriteHTTP(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody), fmt.Errorf("push: %w", err))
+	apierr.WriteHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody), fmt.Errorf("push: %w", err))
 
 	require.Equal(t, 429, w.Code)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
@@ -199,23 +200,23 @@ func TestWriteHTTP(t *testing.T) {
 func TestWriteHTTPEdges(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
-	apierr.WriteHTTP(w, httptest.NewRequest(http.MethodHead, "/", http.NoBody), apierr.Unauthenticated("KEY_MISSING", "no key"))
+	apierr.WriteHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodHead, "/", http.NoBody), apierr.Unauthenticated("KEY_MISSING", "no key"))
 	require.Equal(t, 401, w.Code)
 	require.Equal(t, "Bearer", w.Header().Get("WWW-Authenticate"))
 	require.Empty(t, w.Body.String(), "HEAD has no body")
 
 	w = httptest.NewRecorder()
 	_, err := io.ReadAll(http.MaxBytesReader(w, io.NopCloser(strings.NewReader("too long")), 3))
-	apierr.WriteHTTP(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody), fmt.Errorf("read: %w", err))
+	apierr.WriteHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody), fmt.Errorf("read: %w", err))
 	require.Equal(t, 413, w.Code)
 	require.Contains(t, w.Body.String(), "PAYLOAD_TOO_LARGE")
 
 	w = httptest.NewRecorder()
-	apierr.WriteHTTP(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody), nil)
+	apierr.WriteHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody), nil)
 	require.Equal(t, 500, w.Code, "an error answer without an error is our mistake")
 
 	w = httptest.NewRecorder()
-	apierr.WriteHTTP(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody), apierr.NotFound("X", "bad \xff text").With("k", "\xff"))
+	apierr.WriteHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody), apierr.NotFound("X", "bad \xff text").With("k", "\xff"))
 	require.True(t, json.Valid(w.Body.Bytes()), "text that is not UTF-8 does not break the body")
 	require.Equal(t, codes.NotFound, apierr.NotFound("X", "bad \xff text").With("k", "\xff").GRPCStatus().Code())
 }
@@ -229,6 +230,7 @@ func FuzzFromStatus(f *testing.F) {
 		if d, err := st.WithDetails(
 			&errdetails.ErrorInfo{Reason: reason, Domain: domain, Metadata: map[string]string{key: value}},
 			&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field}}},
+			&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: retry, Nanos: int32(retry)}},
 		); err == nil {
 			st = d
 		}
@@ -238,6 +240,7 @@ func FuzzFromStatus(f *testing.F) {
 			return
 		}
 		require.NotEmpty(t, e.Reason)
+		require.GreaterOrEqual(t, e.RetryAfter, time.Duration(0))
 		require.GreaterOrEqual(t, e.HTTPStatus(), 400, "no error may look like success")
 		require.Less(t, e.HTTPStatus(), 600)
 	})
@@ -248,7 +251,7 @@ func ExampleWriteHTTP() {
 		apierr.WriteHTTP(w, r, apierr.Aborted("STALE_EPOCH", "the lease was lost").With("current", 8))
 	}
 	w := httptest.NewRecorder()
-	handler(w, httptest.NewRequest(http.MethodPost, "/v1/ack", http.NoBody))
+	handler(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/v1/ack", http.NoBody))
 	fmt.Print(w.Code, " ", w.Body.String())
 	// Output: 409 {"type":"https://postrider.dev/errors/STALE_EPOCH","title":"Stale epoch","status":409,"code":"STALE_EPOCH","detail":"the lease was lost","meta":{"current":"8"}}
 }

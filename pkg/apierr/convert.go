@@ -144,14 +144,14 @@ func (e *Error) setInfo(info *errdetails.ErrorInfo) {
 
 // foreign returns the Error for a status without our ErrorInfo.
 func foreign(e *Error, s *status.Status) *Error {
-	switch s.Code() {
-	case codes.Unknown, codes.Internal, codes.DataLoss:
+	switch code := s.Code(); {
+	case code == codes.Unknown, code == codes.Internal, code == codes.DataLoss:
 		return Internal(s.Err())
-	case codes.Unavailable:
+	case code == codes.Unavailable:
 		return Unavailable("UNAVAILABLE", "a part of the service cannot be reached", max(e.RetryAfter, time.Second)).WithCause(s.Err())
-	case codes.Canceled:
+	case code == codes.Canceled:
 		return Canceled("the request was cancelled").WithCause(s.Err())
-	case codes.DeadlineExceeded:
+	case code == codes.DeadlineExceeded:
 		return DeadlineExceeded("the request took longer than its deadline allows").WithCause(s.Err())
 	}
 	e.Reason = reasonOf(s.Code())

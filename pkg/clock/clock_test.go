@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var t0 = time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC)
+func t0() time.Time { return time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC) }
 
 // clocks runs the same promises against both implementations. In a synctest bubble real time moves by itself; fake time is moved by advance.
 func clocks(t *testing.T, promise func(t *testing.T, c clock.Clock, advance func(time.Duration))) {
@@ -31,7 +31,7 @@ func clocks(t *testing.T, promise func(t *testing.T, c clock.Clock, advance func
 	})
 	t.Run("fake", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			f := clock.NewFake(t0)
+			f := clock.NewFake(t0())
 			promise(t, f, func(d time.Duration) {
 				synctest.Wait()
 				f.Advance(d)
@@ -126,25 +126,25 @@ func TestSleepEndsByTimeOrByContext(t *testing.T) {
 
 func TestFakeFiresInOrderOfDeadlines(t *testing.T) {
 	t.Parallel()
-	f := clock.NewFake(t0)
+	f := clock.NewFake(t0())
 	late, early := f.NewTimer(3*time.Second), f.NewTimer(time.Second)
 	f.Advance(10 * time.Second)
-	require.Equal(t, t0.Add(time.Second), <-early.C(), "Now is the deadline while a timer fires")
-	require.Equal(t, t0.Add(3*time.Second), <-late.C())
-	require.Equal(t, t0.Add(10*time.Second), f.Now())
+	require.Equal(t, t0().Add(time.Second), <-early.C(), "Now is the deadline while a timer fires")
+	require.Equal(t, t0().Add(3*time.Second), <-late.C())
+	require.Equal(t, t0().Add(10*time.Second), f.Now())
 	require.Zero(t, f.Waiters())
 	require.True(t, fired(f.After(0)), "a timer without a duration fires at once")
 
-	f.Set(t0) // the past: no move
-	require.Equal(t, t0.Add(10*time.Second), f.Now())
-	f.Set(t0.Add(time.Hour))
-	require.Equal(t, t0.Add(time.Hour), f.Now())
+	f.Set(t0()) // the past: no move
+	require.Equal(t, t0().Add(10*time.Second), f.Now())
+	f.Set(t0().Add(time.Hour))
+	require.Equal(t, t0().Add(time.Hour), f.Now())
 	require.Panics(t, func() { f.Advance(-1) })
 }
 
 func TestBlockUntilWaitsForTheSleeper(t *testing.T) {
 	t.Parallel()
-	f := clock.NewFake(t0)
+	f := clock.NewFake(t0())
 	done := make(chan error, 1)
 	go func() { done <- f.Sleep(t.Context(), time.Minute) }()
 	f.BlockUntil(1)

@@ -27,7 +27,7 @@ func TestDrainInOrder(t *testing.T) {
 	var s *grpcserver.Server
 	entered := make(chan struct{})
 	svc := &service{unary: func(context.Context) error { return nil }}
-	svc.stream = func(stream testpb.TestService_FullDuplexCallServer) error {
+	svc.stream = func(_ testpb.TestService_FullDuplexCallServer) error {
 		close(entered)
 		<-s.Draining() // as every long poll must
 		return apierr.Unavailable("GOING_AWAY", "resume elsewhere", 0)

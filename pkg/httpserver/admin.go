@@ -19,7 +19,7 @@ import (
 )
 
 // ReasonAdminSecret is given to admin requests without the cluster secret.
-const ReasonAdminSecret = "ADMIN_SECRET" //nolint:gosec // G101: a reason code, not a secret.
+const ReasonAdminSecret = "ADMIN_SECRET"
 
 // adminDrain is how long profiles and scrapes are waited for; the admin listener ends after everything else.
 const adminDrain = time.Second

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,10 @@ func TestAdminRoutes(t *testing.T) {
 	t.Parallel()
 	env := runtest.New(t)
 	ready := httpserver.NewReadiness()
-	var database error
-	ready.Add("database", func(context.Context) error { return database })
+	var database atomic.Pointer[error]
+	report := func(err error) { database.Store(&err) }
+	report(nil)
+	ready.Add("database", func(context.Context) error { return *database.Load() })
 	ready.Add("schema", func(context.Context) error { return nil })
 	a, err := httpserver.NewAdmin(t.Context(), env, "test", "mem:admin", "0123456789abcdef", ready)
 	require.NoError(t, err)
@@ -49,18 +52,18 @@ func TestAdminRoutes(t *testing.T) {
 	require.JSONEq(t, `{"status":"ready"}`, r.body)
 	require.JSONEq(t, `{"status":"ready","checks":{"database":{"status":"ready"},"schema":{"status":"ready"}}}`, get("/readyz?verbose").body)
 
-	database = &httpserver.DegradedError{Reason: "spooling"}
+	report(&httpserver.DegradedError{Reason: "spooling"})
 	r = get("/readyz")
 	require.Equal(t, http.StatusOK, r.status, "a degraded node serves")
 	require.JSONEq(t, `{"status":"degraded","checks":{"database":{"status":"degraded","reason":"spooling"}}}`, r.body)
 
-	database = errors.New("no connection")
+	report(errors.New("no connection"))
 	r = get("/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, r.status)
 	require.JSONEq(t, `{"status":"not ready","checks":{"database":{"status":"not ready","reason":"no connection"}}}`, r.body)
 	require.Equal(t, http.StatusOK, get("/livez").status, "liveness does not look at dependencies")
 
-	database = nil
+	report(nil)
 	ready.Drain()
 	require.JSONEq(t, `{"status":"not ready","checks":{"draining":{"status":"not ready","reason":"the process is ending"}}}`, get("/readyz").body)
 	require.NoError(t, stop())
@@ -100,10 +103,10 @@ func TestChecksAreBoundedSharedAndGuarded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ready := httpserver.NewReadiness()
-		runs := 0
+		var runs atomic.Int32
 		release := make(chan struct{})
 		ready.Add("stuck", func(context.Context) error { // ignores its context
-			runs++
+			runs.Add(1)
 			<-release
 			return nil
 		})
@@ -125,7 +128,7 @@ func TestChecksAreBoundedSharedAndGuarded(t *testing.T) {
 			require.Equal(t, httpserver.Ready, r.Checks["bug2"].Status)
 		}
 		require.Equal(t, 2*time.Second, clock.Real{}.Since(start))
-		require.Equal(t, 1, runs, "many probers, one check")
+		require.EqualValues(t, 1, runs.Load(), "many probers, one check")
 		close(release)
 		body, err := json.Marshal(httpserver.Report{Status: httpserver.Ready})
 		require.NoError(t, err)

@@ -114,8 +114,8 @@ func (s *Server) run(ctx context.Context) error {
 		GoAway:   s.goAway,
 		Shutdown: s.shutdown,
 		Close: func() {
-			cancel() // also reaches handlers of hijacked connections
-			_ = s.http.Close()
+			_ = s.http.Close() // before cancel: a handler that gives up must not answer, or it would seem to have succeeded
+			cancel()           // for handlers of hijacked connections
 		},
 		Inflight: &s.inflight,
 	})

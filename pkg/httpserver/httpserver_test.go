@@ -234,12 +234,12 @@ func TestTracesArriveWithAndWithoutRecording(t *testing.T) {
 			env.Traces = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 		}
 		s := listen(t, env, httpserver.Options{})
-		var got trace.SpanContext
-		s.Router().Get("/v1/{x}", func(_ http.ResponseWriter, r *http.Request) { got = trace.SpanContextFromContext(r.Context()) })
+		got := make(chan trace.SpanContext, 1)
+		s.Router().Get("/v1/{x}", func(_ http.ResponseWriter, r *http.Request) { got <- trace.SpanContextFromContext(r.Context()) })
 		stop := runtest.Go(t, s.Run)
 		do(t, client(t, env), http.MethodGet, "http://mem.test/v1/a", http.NoBody, "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 		require.NoError(t, stop())
-		require.Equal(t, "0af7651916cd43dd8448eb211c80319c", got.TraceID().String())
+		require.Equal(t, "0af7651916cd43dd8448eb211c80319c", (<-got).TraceID().String())
 		if recording {
 			require.Equal(t, "GET /v1/{x}", spans.Ended()[0].Name())
 		}

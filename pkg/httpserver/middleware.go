@@ -86,7 +86,7 @@ func (s *Server) recovered(v any, w middleware.WrapResponseWriter, r *http.Reque
 	switch v {
 	case nil:
 		return false
-	case http.ErrAbortHandler: //nolint:errorlint // a panic value, compared as net/http compares it.
+	case http.ErrAbortHandler: // a panic value, compared as net/http compares it
 		return true
 	}
 	e := apierr.Internal(fmt.Errorf("%w: %v\n%s", run.ErrPanic, v, debug.Stack()))

@@ -47,6 +47,7 @@ const (
 	KeyReason     = "reason"
 	KeyErrorID    = "error_id"
 	KeyTrace      = "trace_id"
+	KeyRequest    = "request_id"
 	KeySignal     = "signal"
 	KeyState      = "state"
 	KeyErr        = "err"
@@ -81,7 +82,7 @@ func Partition(name string) zap.Field { return zap.String(KeyPartition, name) }
 func Offset(offset int64) zap.Field { return zap.Int64(KeyOffset, offset) }
 
 // Epoch is the epoch that a line is about; any integer type serves.
-func Epoch[E ~int64 | ~uint64](epoch E) zap.Field { return zap.Int64(KeyEpoch, int64(epoch)) } //nolint:gosec // G115: epochs stay far below 2^63.
+func Epoch[E ~int64 | ~uint64](epoch E) zap.Field { return zap.Int64(KeyEpoch, int64(epoch)) }
 
 // Attempt is the 1-based attempt that a line is about.
 func Attempt(n int) zap.Field { return zap.Int(KeyAttempt, n) }

@@ -69,10 +69,10 @@ func LogFailure(ctx context.Context, log *zap.Logger, e *apierr.Error, fields ..
 }
 
 func failureLevel(c codes.Code) zapcore.Level {
-	switch c {
-	case codes.Internal, codes.Unknown, codes.DataLoss:
+	switch { // by ifs, since whatever is not named is the caller's doing
+	case c == codes.Internal, c == codes.Unknown, c == codes.DataLoss:
 		return zapcore.ErrorLevel
-	case codes.Unavailable, codes.DeadlineExceeded:
+	case c == codes.Unavailable, c == codes.DeadlineExceeded:
 		return zapcore.WarnLevel
 	}
 	return zapcore.DebugLevel

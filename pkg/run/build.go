@@ -6,7 +6,7 @@ import (
 )
 
 // version is set by the release build: go build -ldflags "-X postrider.dev/pkg/run.version=v1.2.3".
-var version string //nolint:gochecknoglobals // the linker can set nothing but a package variable.
+var version string // the linker can set nothing but a package variable
 
 // Build says which program this is.
 type Build struct {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -162,10 +163,11 @@ func TestTheSecondSignalEndsAtOnce(t *testing.T) {
 
 func TestHealthcheckAsksTheAdminListener(t *testing.T) {
 	t.Parallel()
-	status := http.StatusOK
+	var status atomic.Int32
+	status.Store(http.StatusOK)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {
-			w.WriteHeader(status)
+			w.WriteHeader(int(status.Load()))
 			_, _ = w.Write([]byte("report"))
 		}
 	}))
@@ -180,7 +182,7 @@ func TestHealthcheckAsksTheAdminListener(t *testing.T) {
 	}
 
 	environ := []string{"POSTRIDER_TESTING_ADMIN_ADDR=127.0.0.1:" + port}
-	status = http.StatusServiceUnavailable
+	status.Store(http.StatusServiceUnavailable)
 	require.Equal(t, ExitFailed, start([]string{"healthcheck"}, environ, nil, never).code)
 	srv.Close()
 	res := start([]string{"healthcheck"}, environ, nil, never)

@@ -18,7 +18,7 @@ func TestCallersTravel(t *testing.T) {
 		want := tenant.Caller{
 			Tenant: tenant.ID(rapid.StringMatching(`[a-z0-9][a-z0-9_-]{0,62}`).Draw(t, "tenant")),
 			Actor:  rapid.StringN(0, 100, 300).Draw(t, "actor"),
-			Role:   tenant.Role(rapid.IntRange(0, 3).Draw(t, "role")), //nolint:gosec // G115: in range.
+			Role:   tenant.Role(rapid.IntRange(0, 3).Draw(t, "role")),
 		}
 		md := metadata.MD{}
 		callmeta.Put(md, want)

@@ -57,7 +57,7 @@ func Run(ctx context.Context, clk clock.Clock, delay, timeout time.Duration, s S
 	s.GoAway()
 	err := shutdown(context.WithoutCancel(ctx), clk, timeout, s)
 	s.Close()
-	<-served
+	_ = <-served // it was told to stop, so how it stopped means nothing
 	s.await(ctx)
 	return err
 }
@@ -97,7 +97,7 @@ func shutdown(ctx context.Context, clk clock.Clock, timeout time.Duration, s Ser
 	case <-t.C():
 		cancel()
 		s.Close()
-		<-done
+		_ = <-done // the timeout is what there is to say
 		return fmt.Errorf("%w: what was still in flight after %v is cut off", ErrTimeout, timeout)
 	}
 }
