@@ -11,24 +11,28 @@ import (
 	"postrider.dev/pkg/tenant"
 )
 
-// Codes of violations; they go to the client as they are.
+// Codes of violations; they go to the client as they are, and mean the same where a dispatcher gives them.
 const (
 	CodeMissing     = "MISSING_FIELD"
+	CodeNameEmpty   = "NAME_EMPTY"
 	CodeNameTooLong = "NAME_TOO_LONG"
-	CodeInvalidName = "INVALID_NAME"
-	CodeInvalidUTF8 = "INVALID_UTF8"
-	CodeTooLong     = "VALUE_TOO_LONG"
-	CodeOutOfRange  = "VALUE_OUT_OF_RANGE"
-	CodeUnknownEnum = "UNKNOWN_ENUM_VALUE"
+	CodeNameUTF8    = "NAME_NOT_UTF8"
+	CodeNameNUL     = "NAME_HAS_NUL"
+	CodeTextTooLong = "TEXT_TOO_LONG"
+	CodeTextInvalid = "TEXT_INVALID" // not UTF-8, or holds NUL
+	CodeToken       = "TOKEN_MALFORMED"
+	CodeOutOfRange  = "OUT_OF_RANGE"
+	CodeEnum        = "ENUM_UNKNOWN"
 	CodeTooMany     = "TOO_MANY_ITEMS"
-	CodeHeaders     = "HEADERS_TOO_LARGE"
+	CodeHeaderCount = "TOO_MANY_HEADERS"
+	CodeHeaderBytes = "HEADERS_TOO_LARGE"
 	CodeTooLarge    = "MESSAGE_TOO_LARGE"
 	CodeMediaType   = "INVALID_CONTENT_TYPE"
 	CodeStart       = "INVALID_START"
 	CodeTime        = "INVALID_TIME"
 	CodeTenant      = "INVALID_TENANT"
 	CodeConflict    = "CONFLICTING_FIELDS"
-	CodeUnknownOpt  = "UNKNOWN_OPTION"
+	CodeOption      = "UNKNOWN_OPTION"
 	CodeNotJSON     = "PAYLOAD_NOT_JSON"
 )
 
@@ -66,6 +70,9 @@ type Rule struct {
 // Name is unique among the rules: PopRequest.batch.
 func (r Rule) Name() string { return r.Message + "." + r.Field }
 
+// Fault returns a violation of r with the given code, for rules over several fields.
+func (r Rule) Fault(code, detail string) *Violation { return r.fault(code, "%s", detail) }
+
 // Violation is what is wrong with a value.
 type Violation struct {
 	Rule   string
@@ -85,7 +92,11 @@ func (r Rule) Missing() *Violation {
 	if !r.Required {
 		return nil
 	}
-	return r.fault(CodeMissing, "%s is needed", r.Field)
+	code := CodeMissing
+	if r.Check == Name {
+		code = CodeNameEmpty
+	}
+	return r.fault(code, "%s is needed", r.Field)
 }
 
 // String tests a text field; nil means good.
@@ -94,29 +105,33 @@ func (r Rule) String(v string) *Violation {
 		return r.Missing()
 	}
 	if int64(len(v)) > r.Max {
-		code := CodeTooLong
-		if r.Check == Name {
-			code = CodeNameTooLong
-		}
-		f := r.fault(code, "%s has %d bytes, at most %d are allowed", r.Field, len(v), r.Max)
+		f := r.fault(r.either(CodeNameTooLong, CodeTextTooLong), "%s has %d bytes, at most %d are allowed", r.Field, len(v), r.Max)
 		f.Size, f.Limit = int64(len(v)), r.Max
 		return f
 	}
 	if !utf8.ValidString(v) {
-		return r.fault(CodeInvalidUTF8, "%s is not UTF-8", r.Field)
+		return r.fault(r.either(CodeNameUTF8, CodeTextInvalid), "%s is not UTF-8", r.Field)
 	}
 	return r.content(v)
+}
+
+// either returns the first code for a name and the second for other text.
+func (r Rule) either(forName, forText string) string {
+	if r.Check == Name {
+		return forName
+	}
+	return forText
 }
 
 func (r Rule) content(v string) *Violation {
 	switch r.Check {
 	case Name, Text:
 		if strings.IndexByte(v, 0) >= 0 {
-			return r.fault(CodeInvalidName, "%s holds a NUL", r.Field)
+			return r.fault(r.either(CodeNameNUL, CodeTextInvalid), "%s holds a NUL", r.Field)
 		}
 	case Token:
 		if !printable(v) {
-			return r.fault(CodeInvalidName, "%s holds something other than printable ASCII", r.Field)
+			return r.fault(CodeToken, "%s holds something other than printable ASCII", r.Field)
 		}
 	case MediaType:
 		if !isMediaType(v) {
@@ -174,7 +189,7 @@ func (r Rule) Known(known bool) *Violation {
 	if known {
 		return nil
 	}
-	return r.fault(CodeUnknownEnum, "%s has a value that is not known", r.Field)
+	return r.fault(CodeEnum, "%s has a value that is not known", r.Field)
 }
 
 // Len tests the number of elements.
@@ -203,7 +218,7 @@ func (r Rule) Bytes(n int) *Violation {
 // Pairs tests headers.
 func (r Rule) Pairs(h map[string]string) *Violation {
 	if int64(len(h)) > r.Max {
-		f := r.fault(CodeHeaders, "%s has %d entries, at most %d are allowed", r.Field, len(h), r.Max)
+		f := r.fault(CodeHeaderCount, "%s has %d entries, at most %d are allowed", r.Field, len(h), r.Max)
 		f.Size, f.Limit = int64(len(h)), r.Max
 		return f
 	}
@@ -212,15 +227,15 @@ func (r Rule) Pairs(h map[string]string) *Violation {
 		size += len(k) + len(v)
 		switch {
 		case k == "":
-			return r.fault(CodeInvalidName, "%s has an empty name", r.Field)
+			return r.fault(CodeNameEmpty, "%s has an empty name", r.Field)
 		case !utf8.ValidString(k), !utf8.ValidString(v):
-			return r.fault(CodeInvalidUTF8, "%s hold something other than UTF-8", r.Field)
+			return r.fault(CodeTextInvalid, "%s hold something other than UTF-8", r.Field)
 		case strings.IndexByte(k, 0) >= 0, strings.IndexByte(v, 0) >= 0:
-			return r.fault(CodeInvalidName, "%s hold a NUL", r.Field)
+			return r.fault(CodeTextInvalid, "%s hold a NUL", r.Field)
 		}
 	}
 	if size > HeaderBytes {
-		f := r.fault(CodeHeaders, "%s have %d bytes together, at most %d are allowed", r.Field, size, HeaderBytes)
+		f := r.fault(CodeHeaderBytes, "%s have %d bytes together, at most %d are allowed", r.Field, size, HeaderBytes)
 		f.Size, f.Limit = int64(size), HeaderBytes
 		return f
 	}

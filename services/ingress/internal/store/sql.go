@@ -19,6 +19,8 @@ var (
 	revokeKeySQL string
 	//go:embed list_nodes.sql
 	listNodesSQL string
+	//go:embed announce.sql
+	announceSQL string
 	//go:embed audit.sql
 	auditSQL string
 )

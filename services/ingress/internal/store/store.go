@@ -69,6 +69,18 @@ func (s *Store) ListNodes(ctx context.Context) ([]domain.Node, error) {
 	return out, wrap("list nodes", err)
 }
 
+// Announce writes this node into the directory with a heartbeat of now. Before the directory's owner has made it nothing is written.
+func (s *Store) Announce(ctx context.Context, n domain.Node) error {
+	row := map[string]any{
+		"id": n.ID, "host_id": n.Host, "zone": n.Zone, "service": n.Service, "state": n.State, "addresses": n.Addresses, "version": n.Version,
+	}
+	_, err := s.db.Exec(ctx, announceSQL, pgx.NamedArgs{"nodes": []any{row}})
+	if code := pg.Code(err); code == undefinedFunction || code == invalidSchema {
+		return nil
+	}
+	return wrap("announce", err)
+}
+
 // SQLSTATEs of a directory that is not there yet.
 const (
 	undefinedFunction = "42883"

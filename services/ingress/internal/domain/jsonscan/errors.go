@@ -18,6 +18,7 @@ const (
 	CodeTooMany       = "TOO_MANY_ITEMS"
 	CodeMissing       = "MISSING_FIELD"
 	CodeConflict      = "CONFLICTING_FIELDS"
+	CodeOutOfRange    = "OUT_OF_RANGE"
 )
 
 // Error says where and why a body was refused.

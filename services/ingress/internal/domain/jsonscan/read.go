@@ -2,7 +2,10 @@ package jsonscan
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -202,4 +205,51 @@ func (s *Scanner) Elements(field string, read func(i int) error) error {
 			return err
 		}
 	}
+}
+
+// Null reads a null if one is next, and reports whether it did.
+func (s *Scanner) Null() (bool, error) {
+	if s.Peek() != Null {
+		return false, nil
+	}
+	return true, s.literal("null")
+}
+
+// Bool reads true or false.
+func (s *Scanner) Bool(field string) (bool, error) {
+	if s.Peek() != Bool {
+		return false, s.WrongType(field, "true or false")
+	}
+	if s.in[s.pos] == 't' {
+		return true, s.literal("true")
+	}
+	return false, s.literal("false")
+}
+
+// Int reads a whole number, as a number or, as 64-bit numbers are written in JSON, in a string.
+func (s *Scanner) Int(field string, bits int) (int64, error) {
+	start := s.Offset()
+	var digits string
+	var err error
+	switch s.Peek() {
+	case Number:
+		var raw []byte
+		raw, _, err = s.Raw()
+		digits = string(raw)
+	case String:
+		digits, err = s.Text(field)
+	default:
+		return 0, s.WrongType(field, "a whole number")
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(digits, 10, bits)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, Fail(CodeOutOfRange, start, field, fmt.Sprintf("does not fit %d bits", bits))
+	case err != nil:
+		return 0, Fail(CodeWrongType, start, field, "must be a whole number")
+	}
+	return n, nil
 }

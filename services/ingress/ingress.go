@@ -1,0 +1,207 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+
+	"postrider.dev/pkg/grpcclient"
+	"postrider.dev/pkg/grpcserver"
+	"postrider.dev/pkg/httpserver"
+	"postrider.dev/pkg/migrate"
+	"postrider.dev/pkg/pg"
+	"postrider.dev/pkg/run"
+	"postrider.dev/services/ingress/internal/domain"
+	"postrider.dev/services/ingress/internal/engine"
+	"postrider.dev/services/ingress/internal/engine/keyring"
+	"postrider.dev/services/ingress/internal/loop"
+	"postrider.dev/services/ingress/internal/server"
+	"postrider.dev/services/ingress/internal/store"
+	"postrider.dev/services/ingress/migrations"
+)
+
+const service = "ingress"
+
+// Migrations is the schema that the service owns.
+func Migrations() migrate.Set { return migrations.Set() }
+
+// Run serves until ctx ends or a part fails, then drains for at most cfg.DrainTimeout. nil means a clean end.
+func Run(ctx context.Context, cfg Config, env run.Env) error {
+	if cfg.Migrate {
+		if _, err := migrate.Up(ctx, env.Clock, cfg.DirectURL().Reveal(), Migrations()); err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+	}
+	db, err := pg.Open(ctx, cfg.DatabaseURL.Reveal(), pg.Options{
+		AppName: "postrider-ingress", MaxConns: cfg.PoolSize, Traces: env.Traces, Clock: env.Clock,
+	})
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	defer db.Close()
+
+	p := &parts{cfg: cfg, env: env, store: store.New(db), nodeID: uuid.NewString(), state: &atomic.Value{}}
+	p.state.Store("online")
+	if err := p.build(ctx); err != nil {
+		p.close()
+		return err
+	}
+	defer p.close()
+	return run.Layers(ctx, p.outer(), p.inner(), []run.Part{{Name: "http", Run: p.web.Run}, {Name: "grpc", Run: p.rpc.Run}})
+}
+
+// parts is the service while it is put together.
+type parts struct {
+	cfg    Config
+	env    run.Env
+	store  *store.Store
+	nodeID string
+	state  *atomic.Value // string, as the directory shows it
+
+	ready    *httpserver.Readiness
+	admin    *httpserver.Admin
+	web      *httpserver.Server
+	rpc      *grpcserver.Server
+	self     *grpc.ClientConn
+	exchange *engine.Exchange
+	keys     *keyring.Ring
+	mesh     *mesh
+	adminKey *loop.Bootstrap // nil if none is configured
+}
+
+// build opens the listeners and wires everything; what it opened is closed by close.
+func (p *parts) build(ctx context.Context) (err error) {
+	cfg, env := p.cfg, p.env
+	p.exchange, err = engine.New(func(addr string) (*grpc.ClientConn, error) {
+		return grpcclient.Dial(env, addr, cfg.ClusterSecret)
+	}, env.Clock, env.Log, env.Metrics, engine.Config{
+		Streams: cfg.ExchangeStreams, MaxOps: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightSize, Patience: cfg.FailoverWait,
+	})
+	if err != nil {
+		return err
+	}
+	if p.keys, err = keyring.New(p.store, env.Clock, keyring.Config{Fresh: cfg.KeyFresh, MaxStale: cfg.KeyStale}); err != nil {
+		return err
+	}
+	if cfg.AdminKey.IsSet() {
+		key, err := domain.ParseKey(cfg.AdminKey.Reveal())
+		if err != nil {
+			return fmt.Errorf("ADMIN_KEY: %w", err)
+		}
+		p.adminKey = loop.NewBootstrap(p.store, key, env.Clock, env.Log)
+	}
+	p.ready = p.readiness()
+	if p.admin, err = httpserver.NewAdmin(ctx, env, service, cfg.AdminAddr, cfg.ClusterSecret, p.ready); err != nil {
+		return err
+	}
+	p.web, err = httpserver.New(ctx, env, httpserver.Options{
+		Service: service, Listener: "public", Addr: cfg.HTTPAddr, MaxBodyBytes: cfg.MaxBodyBytes,
+		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: p.drain,
+	})
+	if err != nil {
+		return err
+	}
+	return p.surface(ctx)
+}
+
+// surface builds both public surfaces.
+func (p *parts) surface(ctx context.Context) (err error) {
+	cfg, env := p.cfg, p.env
+	needs := server.Needs{
+		Exchange: p.exchange, Store: p.store, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
+		Draining: p.web.Draining(), Clock: env.Clock, Log: env.Log,
+	}
+	if cfg.Auth == authOn {
+		needs.Keys = p.keys
+	}
+	surface, err := server.New(server.Config{Timeout: cfg.RequestTimeout, MaxBodyBytes: cfg.MaxBodyBytes, CORSOrigins: cfg.CORSOrigins}, needs)
+	if err != nil {
+		return err
+	}
+	p.rpc, err = grpcserver.New(ctx, env, grpcserver.Options{
+		Service: service, Listener: "public", Addr: cfg.GRPCAddr, Public: true, Loopback: true, StopAfter: p.web.Done(),
+		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout,
+		Unary: []grpc.UnaryServerInterceptor{surface.Unary()}, Stream: []grpc.StreamServerInterceptor{surface.Stream()},
+		Extra: surface.ServerOptions(),
+	})
+	if err != nil {
+		return err
+	}
+	surface.Register(p.rpc)
+	if p.self, err = p.rpc.Self(); err != nil {
+		return err
+	}
+	if err := surface.Mount(ctx, p.web.Router(), p.self); err != nil {
+		return err
+	}
+	p.mesh, err = newMesh(p)
+	return err
+}
+
+// close frees what build opened. After a run the servers have ended and it does nothing more to them.
+func (p *parts) close() {
+	if p.mesh != nil {
+		p.mesh.close()
+	}
+	if p.self != nil {
+		_ = p.self.Close() // nothing uses it any more
+	}
+	if p.rpc != nil {
+		p.rpc.Close()
+	}
+	if p.web != nil {
+		p.web.Close()
+	}
+	if p.admin != nil {
+		p.admin.Close()
+	}
+}
+
+func (p *parts) outer() []run.Part {
+	parts := append(p.mesh.parts(), run.Part{Name: "admin", Run: p.admin.Run})
+	if p.adminKey != nil {
+		parts = append(parts, run.Part{Name: "admin_key", Run: p.adminKey.Run})
+	}
+	return parts
+}
+
+func (p *parts) inner() []run.Part { return []run.Part{{Name: "exchange", Run: p.exchange.Run}} }
+
+func (p *parts) drain() {
+	p.ready.Drain()
+	p.state.Store("draining")
+	p.mesh.setState("draining")
+}
+
+func (p *parts) keyChanged(id domain.KeyID) {
+	p.keys.Invalidate(id)
+	p.mesh.keyChanged(id)
+}
+
+// readiness judges the node by what it needs. Reasons are in general words: the public listener shows them.
+func (p *parts) readiness() *httpserver.Readiness {
+	ready := httpserver.NewReadiness()
+	ready.Add("database", func(ctx context.Context) error {
+		if p.store.Ready(ctx) != nil {
+			return &httpserver.DegradedError{Reason: "the database cannot be reached; known API keys are honoured for a while"}
+		}
+		return nil
+	})
+	ready.Add("dispatcher", func(context.Context) error {
+		if p.exchange.Usable() == 0 {
+			return errors.New("no dispatcher can be reached")
+		}
+		return nil
+	})
+	ready.Add("admin_key", func(context.Context) error {
+		if p.adminKey != nil && !p.adminKey.Done() {
+			return errors.New("the administrator's key is not written yet")
+		}
+		return nil
+	})
+	return ready
+}

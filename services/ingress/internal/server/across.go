@@ -1,0 +1,108 @@
+package server
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/ingress/internal/domain"
+)
+
+// across holds the rules over several fields of a request.
+func across(m proto.Message) *domain.Violation {
+	switch req := m.(type) {
+	case *queuev1.AckRequest:
+		return acrossAck(req, "")
+	case *queuev1.PopRequest:
+		return acrossPop(req)
+	case *queuev1.ConfigureQueueRequest:
+		return acrossConfigure(req)
+	case *queuev1.RedriveDeadLettersRequest:
+		return acrossRedrive(req)
+	}
+	return nil
+}
+
+func conflict(name, field, detail string) *domain.Violation {
+	return &domain.Violation{Rule: name, Field: field, Code: domain.CodeConflict, Detail: detail}
+}
+
+func missing(name, field, detail string) *domain.Violation {
+	return &domain.Violation{Rule: name, Field: field, Code: domain.CodeMissing, Detail: detail}
+}
+
+func acrossAck(req *queuev1.AckRequest, path string) *domain.Violation {
+	switch {
+	case len(req.GetSettlements()) == 0 && !req.GetAckRest():
+		return missing("AckRequest.something", path+"settlements", "settlements or ack_rest is needed")
+	case req.GetAckRest() && req.GetLease() == "":
+		return missing("AckRequest.rest_of_lease", path+"lease", "ack_rest needs a lease")
+	}
+	for i, s := range req.GetSettlements() {
+		if v := acrossSettlement(s, fmt.Sprintf("%ssettlements[%d].", path, i)); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func acrossSettlement(s *queuev1.Settlement, path string) *domain.Violation {
+	action := s.GetAction()
+	switch {
+	case s.GetMessageId() == "" && s.GetClientId() == "":
+		return missing("Settlement.which", path+"message_id", "message_id, or client_id with its partition, is needed")
+	case s.GetMessageId() != "" && s.GetClientId() != "":
+		return conflict("Settlement.one_name", path+"client_id", "message_id and client_id exclude each other")
+	case s.GetMessageId() != "" && s.GetPartition() != "":
+		return conflict("Settlement.partition", path+"partition", "partition goes with client_id only")
+	case s.GetDelay() != nil && action != queuev1.AckAction_ACK_ACTION_NACK:
+		return conflict("Settlement.delay", path+"delay", "delay goes with nack only")
+	case s.GetReason() != "" && action != queuev1.AckAction_ACK_ACTION_NACK && action != queuev1.AckAction_ACK_ACTION_REJECT:
+		return conflict("Settlement.reason", path+"reason", "reason goes with nack and reject only")
+	}
+	return nil
+}
+
+func acrossPop(req *queuev1.PopRequest) *domain.Violation {
+	settle := req.GetSettle()
+	switch {
+	case settle == nil:
+		return nil
+	case settle.GetQueue() != req.GetQueue():
+		return conflict("PopRequest.settle_queue", "settle.queue", "settle is about the queue of the pop")
+	case settle.GetLease() == "":
+		return missing("PopRequest.settle_lease", "settle.lease", "settle needs a lease")
+	}
+	return acrossAck(settle, "settle.")
+}
+
+func acrossConfigure(req *queuev1.ConfigureQueueRequest) *domain.Violation {
+	options := req.GetOptions().ProtoReflect()
+	for i, name := range req.GetReset_() {
+		fd := optionField(name)
+		if fd == nil {
+			return &domain.Violation{
+				Rule: "ConfigureQueueRequest.reset_known", Field: fmt.Sprintf("reset[%d]", i), Code: domain.CodeOption,
+				Detail: fmt.Sprintf("there is no option %q", name),
+			}
+		}
+		if req.GetOptions() != nil && options.Has(fd) {
+			return conflict("ConfigureQueueRequest.reset_or_set", fmt.Sprintf("reset[%d]", i), "an option is either set or reset")
+		}
+	}
+	return nil
+}
+
+func acrossRedrive(req *queuev1.RedriveDeadLettersRequest) *domain.Violation {
+	ids, group := len(req.GetIds()) > 0, req.GetGroup() != ""
+	switch {
+	case !ids && !group:
+		return missing("RedriveDeadLettersRequest.which", "ids", "ids or group is needed")
+	case ids && group:
+		return conflict("RedriveDeadLettersRequest.one_way", "group", "ids and group exclude each other")
+	case ids && req.GetLimit() != 0:
+		return conflict("RedriveDeadLettersRequest.limit", "limit", "limit goes with group only")
+	}
+	return nil
+}

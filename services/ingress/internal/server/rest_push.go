@@ -1,0 +1,136 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"postrider.dev/pkg/apierr"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/ingress/internal/domain"
+	"postrider.dev/services/ingress/internal/domain/jsonscan"
+	"postrider.dev/services/ingress/internal/server/wire"
+)
+
+// restPush appends the messages of a body. 201: all accepted; 207: some; else the first item's error, with all results.
+func (s *Server) restPush(w http.ResponseWriter, r *http.Request) {
+	req, faults, err := s.readPush(w, r)
+	if err != nil {
+		apierr.WriteHTTP(w, r, err)
+		return
+	}
+	ctx := withTraceparent(r.Context(), r.Header.Get(traceHeader))
+	resp, err := s.verbs.push(ctx, req, faults, true)
+	if err != nil {
+		apierr.WriteHTTP(w, r, err)
+		return
+	}
+	if resp.GetReplayed() {
+		w.Header().Set(replayedHeader, "true")
+	}
+	switch refused := firstRefused(resp); {
+	case refused == nil:
+		writeJSON(w, http.StatusCreated, resp)
+	case allRefused(resp):
+		writeRefusal(w, itemError(refused), resp)
+	default:
+		writeJSON(w, http.StatusMultiStatus, resp)
+	}
+}
+
+func (s *Server) readPush(w http.ResponseWriter, r *http.Request) (*queuev1.PushRequest, []*queuev1.ItemError, error) {
+	body, err := s.body(w, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	push, err := jsonscan.ParsePush(body, domain.MaxItems)
+	if err != nil {
+		return nil, nil, wireError(err)
+	}
+	key, err := requestKey(r, push.IdempotencyKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	req := &queuev1.PushRequest{Queue: param(r, "queue"), IdempotencyKey: key, Items: make([]*queuev1.PushItem, len(push.Items))}
+	faults := make([]*queuev1.ItemError, len(push.Items))
+	items := make([]queuev1.PushItem, len(push.Items))
+	for i := range push.Items {
+		req.Items[i] = &items[i]
+		faults[i] = fillItem(req.Items[i], &push.Items[i], i)
+	}
+	return req, faults, nil
+}
+
+// requestKey returns the key that covers the request: of the header or of the body.
+func requestKey(r *http.Request, inBody string) (string, error) {
+	given := r.Header.Values("Idempotency-Key")
+	switch {
+	case len(given) == 0:
+		return inBody, nil
+	case len(given) > 1 || inBody != "" && inBody != given[0]:
+		return "", apierr.InvalidArgument(domain.CodeConflict, "idempotency_key", "two different idempotency keys for one request")
+	case given[0] == "":
+		return "", apierr.InvalidArgument(domain.CodeNameEmpty, "idempotency_key", "the Idempotency-Key header is empty")
+	}
+	return given[0], nil
+}
+
+// fillItem translates an item, and returns what is wrong with it alone.
+func fillItem(to *queuev1.PushItem, from *jsonscan.Item, i int) *queuev1.ItemError {
+	to.Partition, to.ClientId, to.IdempotencyKey = from.Partition, from.ClientID, from.IdempotencyKey
+	to.ContentType, to.Headers, to.Payload = from.ContentType, from.Headers, from.Payload
+	switch {
+	case from.Err != nil:
+		return &queuev1.ItemError{Code: from.Err.Code, Message: from.Err.Detail, Field: from.Err.Field}
+	case from.JSON && from.ContentType == "":
+		to.ContentType = domain.MediaJSON
+	case from.JSON && !domain.IsJSON(from.ContentType):
+		return &queuev1.ItemError{
+			Code: domain.CodeMediaType, Field: itemField(i, "content_type"),
+			Message: "payload is JSON; another content type goes with payload_base64",
+		}
+	case !from.JSON && domain.IsJSON(from.ContentType) && jsonscan.Valid(from.Payload) != nil:
+		return &queuev1.ItemError{
+			Code: domain.CodeNotJSON, Field: itemField(i, "payload_base64"), Message: "the content type says JSON, the payload is not",
+		}
+	}
+	return nil
+}
+
+func firstRefused(resp *queuev1.PushResponse) *queuev1.ItemError {
+	for _, r := range resp.GetResults() {
+		if r.GetStatus() == queuev1.PushStatus_PUSH_STATUS_FAILED {
+			return r.GetError()
+		}
+	}
+	return nil
+}
+
+func allRefused(resp *queuev1.PushResponse) bool {
+	for _, r := range resp.GetResults() {
+		if r.GetStatus() != queuev1.PushStatus_PUSH_STATUS_FAILED {
+			return false
+		}
+	}
+	return true
+}
+
+// writeRefusal is apierr.WriteHTTP with the results beside the problem.
+func writeRefusal(w http.ResponseWriter, e *apierr.Error, resp *queuev1.PushResponse) {
+	problem, err := json.Marshal(e.Problem())
+	if err != nil { // strings and numbers always marshal
+		problem = []byte(`{}`)
+	}
+	body := append(problem[:len(problem)-1], ',')
+	body = append(body, wire.Append(nil, resp)[1:]...)
+	h := w.Header()
+	h.Set("Content-Type", apierr.ContentType)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
+	}
+	w.WriteHeader(e.HTTPStatus())
+	_, _ = w.Write(body) // a client that left cannot be told
+}

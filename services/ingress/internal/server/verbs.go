@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/tenant"
+	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+)
+
+// Exchange carries operations to the dispatchers; engine.Exchange is one.
+type Exchange interface {
+	Do(ctx context.Context, op *dispatcherv1.Operation) (*dispatcherv1.Result, error)
+	Go(op *dispatcherv1.Operation, done func(*dispatcherv1.Result, error)) (abandon func())
+	Release(tenant, actor, queue, lease string)
+	Control(ctx context.Context, tenant, queue string, repeat bool, fn func(context.Context, queuev1.QueueServiceClient) error) error
+	Usable() int
+}
+
+// verbs is the data plane behind both surfaces: it validates, forwards, and knows nothing of how a request came.
+type verbs struct {
+	rules    *rules
+	exchange Exchange
+	timeout  time.Duration
+	draining <-chan struct{} // closed when pops must not wait any longer
+}
+
+var errDraining = errors.New("node drains")
+
+func (v *verbs) operation(ctx context.Context) (*dispatcherv1.Operation, error) {
+	caller, ok := tenant.CallerFrom(ctx)
+	if !ok || caller.Tenant == "" {
+		return nil, apierr.Unauthenticated(reasonMissingKey, "no tenant is known for this request")
+	}
+	return &dispatcherv1.Operation{Tenant: string(caller.Tenant), Actor: caller.Actor}, nil
+}
+
+// do validates req and sends op, bounded by the request timeout on top of what the request itself waits.
+func (v *verbs) do(ctx context.Context, req proto.Message, op *dispatcherv1.Operation, wait time.Duration) (*dispatcherv1.Result, error) {
+	if broken := v.rules.check(req); broken != nil {
+		return nil, violation(broken)
+	}
+	ctx, cancel := context.WithTimeout(ctx, v.timeout+wait)
+	defer cancel()
+	res, err := v.exchange.Do(ctx, op)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if s := res.GetError(); s != nil {
+		return nil, statusError(s)
+	}
+	return res, nil
+}
+
+// pop leases messages. When the node drains, a pop that waits is answered empty at once.
+func (v *verbs) pop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+	op, err := v.operation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if settle := req.GetSettle(); settle != nil && settle.GetQueue() == "" {
+		settle.Queue = req.GetQueue()
+	}
+	op.Op = &dispatcherv1.Operation_Pop{Pop: req}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if wait := req.GetWait().AsDuration(); wait > 0 {
+		stop := v.onDrain(func() { cancel(errDraining) })
+		defer stop()
+	}
+	res, err := v.do(ctx, req, op, req.GetWait().AsDuration())
+	if errors.Is(context.Cause(ctx), errDraining) && err != nil {
+		return &queuev1.PopResponse{Draining: true}, nil
+	}
+	return res.GetPop(), err
+}
+
+// onDrain calls fn once draining begins, unless stop is called before. stop waits for nothing.
+func (v *verbs) onDrain(fn func()) (stop func()) {
+	stopped := make(chan struct{})
+	go func() { // ends with the request at the latest
+		select {
+		case <-v.draining:
+			fn()
+		case <-stopped:
+		}
+	}()
+	return func() { close(stopped) }
+}
+
+// undelivered gives back what a pop leased, because its client could not be told.
+func (v *verbs) undelivered(ctx context.Context, req *queuev1.PopRequest, resp *queuev1.PopResponse) {
+	caller, _ := tenant.CallerFrom(ctx)
+	if resp.GetLease() != "" {
+		v.exchange.Release(string(caller.Tenant), caller.Actor, req.GetQueue(), resp.GetLease())
+	}
+}
+
+func (v *verbs) ack(ctx context.Context, req *queuev1.AckRequest) (*queuev1.AckResponse, error) {
+	op, err := v.operation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op.Op = &dispatcherv1.Operation_Ack{Ack: req}
+	res, err := v.do(ctx, req, op, 0)
+	return res.GetAck(), err
+}
+
+func (v *verbs) renew(ctx context.Context, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error) {
+	op, err := v.operation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op.Op = &dispatcherv1.Operation_Renew{Renew: req}
+	res, err := v.do(ctx, req, op, 0)
+	return res.GetRenew(), err
+}
+
+func (v *verbs) release(ctx context.Context, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error) {
+	op, err := v.operation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op.Op = &dispatcherv1.Operation_Release{Release: req}
+	res, err := v.do(ctx, req, op, 0)
+	return res.GetRelease(), err
+}

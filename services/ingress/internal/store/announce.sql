@@ -1,0 +1,1 @@
+SELECT mesh.announce(@nodes::jsonb)

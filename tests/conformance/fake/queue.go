@@ -1,0 +1,303 @@
+package fake
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"postrider.dev/pkg/apierr"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+)
+
+type queue struct {
+	name     string
+	id       string
+	created  time.Time
+	version  int64
+	options  *queuev1.QueueOptions
+	messages []*message
+	groups   map[string]*group
+	keys     map[string]*seen
+	requests map[string]*queuev1.PushResponse
+	dead     []*queuev1.DeadLetter
+}
+
+type message struct {
+	id        string
+	offset    int64
+	item      *queuev1.PushItem
+	createdAt time.Time
+}
+
+type seen struct {
+	id   string
+	body string
+}
+
+type group struct {
+	mode    queuev1.GroupMode
+	settled map[int64]bool
+	leased  map[int64]string // offset -> lease
+	fails   map[int64]int32
+	tries   map[int64]int32
+	leases  map[string][]*message
+}
+
+func (d *Dispatcher) find(tenant, name string) *queue { return d.queues[tenant+"\x00"+name] }
+
+func (d *Dispatcher) ensure(tenant, name string) *queue {
+	q := d.find(tenant, name)
+	if q == nil {
+		q = &queue{
+			name: name, id: "q" + strconv.Itoa(len(d.queues)+1), created: time.Now(), version: 1, options: defaults(), //nolint:forbidigo // a fake
+			groups: map[string]*group{}, keys: map[string]*seen{}, requests: map[string]*queuev1.PushResponse{},
+		}
+		d.queues[tenant+"\x00"+name] = q
+	}
+	return q
+}
+
+func defaults() *queuev1.QueueOptions {
+	return &queuev1.QueueOptions{
+		Lease: durationpb.New(30 * time.Second), MaxAttempts: proto.Int32(5), Backoff: durationpb.New(time.Second),
+		BackoffMax: durationpb.New(5 * time.Minute), MaxMessageBytes: proto.Int32(1 << 20), IdempotencyWindow: durationpb.New(time.Hour),
+		MaxGroups: proto.Int32(100), Shards: proto.Int32(1),
+	}
+}
+
+func (d *Dispatcher) push(tenant string, req *queuev1.PushRequest) *queuev1.PushResponse {
+	q := d.ensure(tenant, req.GetQueue())
+	if first := q.requests[req.GetIdempotencyKey()]; first != nil && req.GetIdempotencyKey() != "" {
+		again := proto.CloneOf(first)
+		again.Replayed = true
+		return again
+	}
+	resp := &queuev1.PushResponse{}
+	for _, it := range req.GetItems() {
+		resp.Results = append(resp.Results, q.append(it))
+	}
+	if req.GetIdempotencyKey() != "" {
+		q.requests[req.GetIdempotencyKey()] = resp
+	}
+	d.wake()
+	return resp
+}
+
+func (q *queue) append(it *queuev1.PushItem) *queuev1.PushResult {
+	if len(it.GetPayload()) > int(q.options.GetMaxMessageBytes()) {
+		return failed("MESSAGE_TOO_LARGE", "payload", fmt.Sprintf("%d bytes, at most %d are allowed", len(it.GetPayload()), q.options.GetMaxMessageBytes()))
+	}
+	partition := it.GetPartition()
+	if partition == "" {
+		partition = "default"
+	}
+	key := partition + "\x00" + it.GetIdempotencyKey()
+	if it.GetIdempotencyKey() != "" {
+		if s := q.keys[key]; s != nil {
+			if s.body != string(it.GetPayload()) {
+				return failed("IDEMPOTENCY_KEY_REUSED", "idempotency_key", "the key was used with another body")
+			}
+			return &queuev1.PushResult{Status: queuev1.PushStatus_PUSH_STATUS_DUPLICATE, MessageId: s.id}
+		}
+	}
+	offset := int64(len(q.messages))
+	m := &message{id: q.id + "-" + strconv.FormatInt(offset, 10), offset: offset, item: proto.CloneOf(it), createdAt: time.Now()} //nolint:forbidigo // a fake
+	m.item.Partition = partition
+	q.messages = append(q.messages, m)
+	if it.GetIdempotencyKey() != "" {
+		q.keys[key] = &seen{id: m.id, body: string(it.GetPayload())}
+	}
+	return &queuev1.PushResult{Status: queuev1.PushStatus_PUSH_STATUS_QUEUED, MessageId: m.id, Offset: offset}
+}
+
+func failed(code, field, msg string) *queuev1.PushResult {
+	return &queuev1.PushResult{Status: queuev1.PushStatus_PUSH_STATUS_FAILED, Error: &queuev1.ItemError{Code: code, Field: field, Message: msg}}
+}
+
+func (q *queue) group(name string, options *queuev1.GroupOptions) (*group, error) {
+	if name == "" {
+		name = "default"
+	}
+	g := q.groups[name]
+	if g == nil {
+		g = &group{
+			mode: options.GetMode(), settled: map[int64]bool{}, leased: map[int64]string{}, fails: map[int64]int32{},
+			tries: map[int64]int32{}, leases: map[string][]*message{},
+		}
+		if g.mode == queuev1.GroupMode_GROUP_MODE_UNSPECIFIED {
+			g.mode = queuev1.GroupMode_GROUP_MODE_ORDERED
+		}
+		q.groups[name] = g
+	}
+	if want := options.GetMode(); want != queuev1.GroupMode_GROUP_MODE_UNSPECIFIED && want != g.mode {
+		return nil, apierr.FailedPrecondition("GROUP_MISMATCH", "the group exists with other options")
+	}
+	return g, nil
+}
+
+func (d *Dispatcher) pop(tenant string, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+	q := d.ensure(tenant, req.GetQueue())
+	g, err := q.group(req.GetGroup(), req.GetGroupOptions())
+	if err != nil {
+		return nil, err
+	}
+	resp := &queuev1.PopResponse{}
+	if req.GetSettle() != nil {
+		settled, err := d.ack(tenant, req.GetSettle())
+		if err != nil {
+			return nil, err
+		}
+		resp.Settled = settled.GetResults()
+		req.Settle = nil
+	}
+	lease := fmt.Sprintf("lease-%s-%d", q.id, d.leases+1)
+	length := req.GetLease()
+	if length == nil {
+		length = q.options.GetLease()
+	}
+	taken := q.take(g, lease, req)
+	if len(taken) == 0 {
+		return resp, nil
+	}
+	d.leases++
+	g.leases[lease] = taken
+	resp.Lease, resp.LeaseDuration = lease, length
+	resp.LeaseExpiresAt = timestamppb.New(time.Now().Add(length.AsDuration())) //nolint:forbidigo // a fake
+	for _, m := range taken {
+		g.tries[m.offset]++
+		resp.Deliveries = append(resp.Deliveries, &queuev1.Delivery{
+			MessageId: m.id, Partition: m.item.GetPartition(), Offset: m.offset, Payload: m.item.GetPayload(), ContentType: m.item.GetContentType(),
+			Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), Attempt: g.tries[m.offset], CreatedAt: timestamppb.New(m.createdAt),
+		})
+	}
+	return resp, nil
+}
+
+func (q *queue) take(g *group, lease string, req *queuev1.PopRequest) []*message {
+	batch := max(int(req.GetBatch()), 1)
+	busy := map[string]bool{}
+	if g.mode == queuev1.GroupMode_GROUP_MODE_ORDERED {
+		for offset := range g.leased {
+			busy[q.messages[offset].item.GetPartition()] = true
+		}
+	}
+	var taken []*message
+	for _, m := range q.messages {
+		p := m.item.GetPartition()
+		if len(taken) == batch || g.settled[m.offset] || g.leased[m.offset] != "" || busy[p] || req.GetPartition() != "" && p != req.GetPartition() {
+			continue
+		}
+		g.leased[m.offset] = lease
+		taken = append(taken, m)
+	}
+	return taken
+}
+
+func (d *Dispatcher) held(tenant, queueName, groupName, lease string) (*queue, *group, []*message, error) {
+	q := d.find(tenant, queueName)
+	if q == nil {
+		return nil, nil, nil, apierr.NotFound("QUEUE_NOT_FOUND", "there is no queue of that name")
+	}
+	for name, g := range q.groups {
+		if held, ok := g.leases[lease]; ok && (groupName == "" || groupName == name) {
+			return q, g, held, nil
+		}
+	}
+	return nil, nil, nil, apierr.Aborted("STALE_EPOCH", "the lease is over")
+}
+
+func (d *Dispatcher) ack(tenant string, req *queuev1.AckRequest) (*queuev1.AckResponse, error) {
+	q, g, held, err := d.held(tenant, req.GetQueue(), req.GetGroup(), req.GetLease())
+	if err != nil {
+		return nil, err
+	}
+	resp := &queuev1.AckResponse{}
+	named := map[int64]bool{}
+	for _, s := range req.GetSettlements() {
+		res := &queuev1.AckResult{MessageId: s.GetMessageId()}
+		i := slices.IndexFunc(held, func(m *message) bool { return m.id == s.GetMessageId() })
+		if i < 0 {
+			res.Status = queuev1.AckStatus_ACK_STATUS_REFUSED
+			res.Error = &queuev1.ItemError{Code: "NOT_IN_LEASE", Message: "the lease does not hold this message"}
+			resp.Results = append(resp.Results, res)
+			continue
+		}
+		named[held[i].offset] = true
+		res.Status = q.settle(g, held[i], s)
+		resp.Results = append(resp.Results, res)
+	}
+	if req.GetAckRest() {
+		for _, m := range held {
+			if !named[m.offset] && !g.settled[m.offset] {
+				q.settle(g, m, &queuev1.Settlement{})
+				resp.RestAcked++
+			}
+		}
+	}
+	d.wake()
+	return resp, nil
+}
+
+func (q *queue) settle(g *group, m *message, s *queuev1.Settlement) queuev1.AckStatus {
+	if g.settled[m.offset] {
+		return queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED
+	}
+	delete(g.leased, m.offset)
+	switch s.GetAction() {
+	case queuev1.AckAction_ACK_ACTION_NACK:
+		g.fails[m.offset]++
+		if g.fails[m.offset] < q.options.GetMaxAttempts() {
+			return queuev1.AckStatus_ACK_STATUS_SETTLED
+		}
+	case queuev1.AckAction_ACK_ACTION_REJECT:
+	case queuev1.AckAction_ACK_ACTION_ACK, queuev1.AckAction_ACK_ACTION_UNSPECIFIED:
+		g.settled[m.offset] = true
+		return queuev1.AckStatus_ACK_STATUS_SETTLED
+	}
+	g.settled[m.offset] = true
+	q.dead = append(q.dead, &queuev1.DeadLetter{
+		Id: "d" + strconv.Itoa(len(q.dead)+1), Queue: q.name, Group: "default", MessageId: m.id, Partition: m.item.GetPartition(), Offset: m.offset,
+		Payload: m.item.GetPayload(), PayloadBytes: int32(len(m.item.GetPayload())), ContentType: m.item.GetContentType(), //nolint:gosec // G115: small
+		Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), Attempts: g.fails[m.offset], Reason: s.GetReason(),
+		FailedAt: timestamppb.Now(),
+	})
+	return queuev1.AckStatus_ACK_STATUS_DEAD_LETTERED
+}
+
+func (d *Dispatcher) renew(tenant string, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error) {
+	q, _, _, err := d.held(tenant, req.GetQueue(), "", req.GetLease())
+	if err != nil {
+		return nil, err
+	}
+	length := req.GetDuration()
+	if length == nil {
+		length = q.options.GetLease()
+	}
+	return &queuev1.RenewResponse{LeaseExpiresAt: timestamppb.New(time.Now().Add(length.AsDuration())), LeaseDuration: length}, nil //nolint:forbidigo // a fake
+}
+
+func (d *Dispatcher) release(tenant string, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error) {
+	_, g, held, err := d.held(tenant, req.GetQueue(), "", req.GetLease())
+	if err != nil {
+		return nil, err
+	}
+	resp := &queuev1.ReleaseResponse{}
+	for _, m := range held {
+		if len(req.GetMessageIds()) > 0 && !slices.Contains(req.GetMessageIds(), m.id) || g.leased[m.offset] != req.GetLease() {
+			continue
+		}
+		delete(g.leased, m.offset)
+		g.tries[m.offset]--
+		resp.Released++
+	}
+	if !slices.ContainsFunc(held, func(m *message) bool { return g.leased[m.offset] == req.GetLease() }) {
+		delete(g.leases, req.GetLease())
+	}
+	d.wake()
+	return resp, nil
+}
