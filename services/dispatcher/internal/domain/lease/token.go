@@ -3,7 +3,6 @@ package lease
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -66,12 +65,10 @@ func ParseToken(text string) (Token, error) {
 		t = append(t, Part{GroupShard: GroupShardID(gs), Epoch: Epoch(epoch)})
 		rest = rest[n+m:]
 	}
-	ascending := slices.IsSortedFunc(t, func(a, b Part) int {
-		if a.GroupShard < b.GroupShard {
-			return -1
-		}
-		return 1
-	})
+	ascending := true
+	for i := 1; i < len(t); i++ {
+		ascending = ascending && t[i-1].GroupShard < t[i].GroupShard
+	}
 	if len(t) == 0 || !ascending || t.String() != text {
 		return nil, malformed("is damaged")
 	}
