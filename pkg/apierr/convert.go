@@ -144,14 +144,17 @@ func (e *Error) setInfo(info *errdetails.ErrorInfo) {
 
 // foreign returns the Error for a status without our ErrorInfo.
 func foreign(e *Error, s *status.Status) *Error {
-	switch code := s.Code(); {
-	case code == codes.Unknown, code == codes.Internal, code == codes.DataLoss:
+	code := s.Code()
+	if code == codes.Unknown || code == codes.Internal || code == codes.DataLoss {
 		return Internal(s.Err())
-	case code == codes.Unavailable:
+	}
+	if code == codes.Unavailable {
 		return Unavailable("UNAVAILABLE", "a part of the service cannot be reached", max(e.RetryAfter, time.Second)).WithCause(s.Err())
-	case code == codes.Canceled:
+	}
+	if code == codes.Canceled {
 		return Canceled("the request was cancelled").WithCause(s.Err())
-	case code == codes.DeadlineExceeded:
+	}
+	if code == codes.DeadlineExceeded {
 		return DeadlineExceeded("the request took longer than its deadline allows").WithCause(s.Err())
 	}
 	e.Reason = reasonOf(s.Code())

@@ -69,10 +69,10 @@ func LogFailure(ctx context.Context, log *zap.Logger, e *apierr.Error, fields ..
 }
 
 func failureLevel(c codes.Code) zapcore.Level {
-	switch { // by ifs, since whatever is not named is the caller's doing
-	case c == codes.Internal, c == codes.Unknown, c == codes.DataLoss:
+	if c == codes.Internal || c == codes.Unknown || c == codes.DataLoss {
 		return zapcore.ErrorLevel
-	case c == codes.Unavailable, c == codes.DeadlineExceeded:
+	}
+	if c == codes.Unavailable || c == codes.DeadlineExceeded {
 		return zapcore.WarnLevel
 	}
 	return zapcore.DebugLevel

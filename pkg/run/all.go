@@ -16,6 +16,9 @@ type Part struct {
 // ErrPanic is matched by the error that a panic in a Part becomes.
 var ErrPanic = errors.New("panic")
 
+// errExited is how a part ends that calls runtime.Goexit, as a failed assertion in a test does.
+var errExited = errors.New("its goroutine exited")
+
 // All runs the parts side by side and returns when every one has ended.
 //
 // The first part that ends, in failure or not, ends the others by cancelling their context. The result joins the parts' failures, each under its
@@ -63,7 +66,11 @@ func Layers(ctx context.Context, layers ...[]Part) error {
 func launch(ctx context.Context, parts []Part) chan error {
 	results := make(chan error, len(parts))
 	for _, p := range parts {
-		go func() { results <- p.run(ctx) }()
+		go func() {
+			err := fmt.Errorf("%s: %w", p.Name, errExited)
+			defer func() { results <- err }()
+			err = p.run(ctx)
+		}()
 	}
 	return results
 }

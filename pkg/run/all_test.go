@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -91,6 +92,15 @@ func TestAPanicIsAFailureWithItsStack(t *testing.T) {
 	require.ErrorIs(t, err, run.ErrPanic)
 	require.ErrorContains(t, err, "bug: panic: oh no")
 	require.ErrorContains(t, err, "all_test.go", "the stack says where")
+}
+
+func TestAGoroutineThatExitsIsAFailure(t *testing.T) {
+	t.Parallel()
+	err := run.All(t.Context(), obedient("a"), run.Part{Name: "gone", Run: func(context.Context) error {
+		runtime.Goexit()
+		return nil
+	}})
+	require.EqualError(t, err, "gone: its goroutine exited")
 }
 
 // recorder returns a part that takes a minute to stop and notes when it was told to and when it had.

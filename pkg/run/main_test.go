@@ -94,6 +94,10 @@ func TestExitCodes(t *testing.T) {
 		require.Contains(t, res.stderr, problem)
 	}
 
+	res = start(nil, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=x", "OTEL_EXPORTER_OTLP_ENDPOINT=collector"}, nil, never)
+	require.Equal(t, ExitFailed, res.code)
+	require.Contains(t, res.stderr, `trace endpoint: "collector"`)
+
 	for _, args := range [][]string{{"-nonsense"}, {"serve"}, {"healthcheck", "now"}} {
 		res = start(args, nil, nil, never)
 		require.Equal(t, ExitUsage, res.code)

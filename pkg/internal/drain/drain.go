@@ -57,10 +57,12 @@ func Run(ctx context.Context, clk clock.Clock, delay, timeout time.Duration, s S
 	s.GoAway()
 	err := shutdown(context.WithoutCancel(ctx), clk, timeout, s)
 	s.Close()
-	_ = <-served // it was told to stop, so how it stopped means nothing
+	ignore(<-served) // it was told to stop, so how it stopped means nothing
 	s.await(ctx)
 	return err
 }
+
+func ignore(error) {}
 
 // await waits for the handlers that Close has cut off, if there are any.
 func (s Server) await(ctx context.Context) {
@@ -97,7 +99,7 @@ func shutdown(ctx context.Context, clk clock.Clock, timeout time.Duration, s Ser
 	case <-t.C():
 		cancel()
 		s.Close()
-		_ = <-done // the timeout is what there is to say
+		ignore(<-done) // the timeout is what there is to say
 		return fmt.Errorf("%w: what was still in flight after %v is cut off", ErrTimeout, timeout)
 	}
 }
