@@ -27,7 +27,7 @@ func privateServer(t testing.TB, durable bool) *bench {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "store")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) //nolint:errcheck // a temporary folder
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server, err := localpg.Start(t.Context(), clock.Real{}, localpg.Options{Dir: filepath.Join(dir, "pg"), Durable: durable, SharedBuffers: "256MB", Settings: map[string]string{"autovacuum_naptime": "3s"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(detached(t))) })
@@ -41,7 +41,7 @@ func frames256() []segment.Frame {
 	frames := make([]segment.Frame, 256)
 	for i := range frames {
 		payload := make([]byte, 256)
-		_, _ = rand.Read(payload) //nolint:errcheck // it never fails
+		_, _ = rand.Read(payload)
 		frames[i] = segment.Frame{Hash: uint64(i), Bytes: message.AppendFrame(nil, &message.Message{Partition: "p", Payload: payload})}
 	}
 	return frames

@@ -111,14 +111,14 @@ func appendChunkArgs(args []any, c *window.Change) []any {
 	if n := len(c.ChunkUpserts); n > 0 {
 		keys, encodings, data := make([][16]byte, n), make([]int16, n), make([][]byte, n)
 		for i, u := range c.ChunkUpserts {
-			keys[i], encodings[i], data[i] = pairKey(c.ID, uint64(u.No)), int16(u.Encoding), notNil(u.Data) //nolint:gosec // not negative
+			keys[i], encodings[i], data[i] = pairKey(c.ID, uint64(u.No)), int16(u.Encoding), notNil(u.Data)
 		}
 		args = append(args, keys, encodings, data)
 	}
 	if n := len(c.ChunkDeletes); n > 0 {
 		keys := make([][16]byte, n)
 		for i, no := range c.ChunkDeletes {
-			keys[i] = pairKey(c.ID, uint64(no)) //nolint:gosec // not negative
+			keys[i] = pairKey(c.ID, uint64(no))
 		}
 		args = append(args, keys)
 	}
@@ -155,8 +155,8 @@ func appendRetryArgs(args []any, c *window.Change) []any {
 		keys, hashes, failures, deliveries := make([][16]byte, n), make([]int64, n), make([]int32, n), make([]int32, n)
 		afters, ats, alone, errs := make([]int64, n), make([]*time.Time, n), make([]int64, n), make([]string, n)
 		for i, r := range c.RetryUpserts {
-			keys[i], hashes[i] = pairKey(c.ID, uint64(r.Offset)), int64(r.PartitionHash) //nolint:gosec // the same 64 bits
-			failures[i], deliveries[i] = int32(r.Failures), int32(r.Deliveries)          //nolint:gosec // counted one by one
+			keys[i], hashes[i] = pairKey(c.ID, uint64(r.Offset)), int64(r.PartitionHash)
+			failures[i], deliveries[i] = int32(r.Failures), int32(r.Deliveries)
 			afters[i], alone[i], errs[i] = micros(r.After), int64(r.AloneThrough), cleanText(r.LastError)
 			if r.AvailableAt != 0 {
 				at := r.AvailableAt.Time()
@@ -168,7 +168,7 @@ func appendRetryArgs(args []any, c *window.Change) []any {
 	if n := len(c.RetryDeletes); n > 0 {
 		keys := make([][16]byte, n)
 		for i, offset := range c.RetryDeletes {
-			keys[i] = pairKey(c.ID, uint64(offset)) //nolint:gosec // not negative
+			keys[i] = pairKey(c.ID, uint64(offset))
 		}
 		args = append(args, keys)
 	}
@@ -185,8 +185,8 @@ func appendDeadLetterArgs(args []any, c *window.Change) []any {
 	headers, payloads := make([][]byte, n), make([][]byte, n)
 	deliveries, failures, reasons, errs := make([]int32, n), make([]int32, n), make([]string, n), make([]string, n)
 	for i, d := range c.DeadLetters {
-		ids[i], offsets[i], hashes[i] = d.ID, int64(d.Offset), int64(d.PartitionHash) //nolint:gosec // the same 64 bits
-		deliveries[i], failures[i] = int32(d.Deliveries), int32(d.Failures)           //nolint:gosec // counted one by one
+		ids[i], offsets[i], hashes[i] = d.ID, int64(d.Offset), int64(d.PartitionHash)
+		deliveries[i], failures[i] = int32(d.Deliveries), int32(d.Failures)
 		reasons[i], errs[i] = reasonText(d.Reason), cleanText(d.LastError)
 		headers[i] = []byte{}
 		if m := d.Snapshot; m != nil {

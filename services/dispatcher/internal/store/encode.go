@@ -16,15 +16,13 @@ const lastOfPair = math.MaxUint64
 // pairKey joins a group-shard and a number into the one-column key of leases, retries and chunks. Its order is that of the pair.
 func pairKey(gs lease.GroupShardID, number uint64) [16]byte {
 	var key [16]byte
-	binary.BigEndian.PutUint64(key[:8], uint64(gs)) //nolint:gosec // ids are positive
+	binary.BigEndian.PutUint64(key[:8], uint64(gs))
 	binary.BigEndian.PutUint64(key[8:], number)
 	return key
 }
 
-// splitPair returns what pairKey joined.
-func splitPair(key [16]byte) (lease.GroupShardID, uint64) {
-	return lease.GroupShardID(binary.BigEndian.Uint64(key[:8])), binary.BigEndian.Uint64(key[8:]) //nolint:gosec // ids are positive
-}
+// numberOf returns the number in a pairKey.
+func numberOf(key [16]byte) uint64 { return binary.BigEndian.Uint64(key[8:]) }
 
 // cleanText makes a text storable. Names and reasons were validated where they came in; a failure's own description must never make
 // its message fail for ever because of a NUL or broken UTF-8.
@@ -73,9 +71,9 @@ func DecodeHeaders(data []byte) ([]message.Header, error) {
 
 func cutText(data []byte) (text string, rest []byte, ok bool) {
 	length, n := binary.Uvarint(data)
-	if n <= 0 || length > uint64(len(data)-n) { //nolint:gosec // n is within data
+	if n <= 0 || length > uint64(len(data)-n) {
 		return "", nil, false
 	}
-	end := n + int(length) //nolint:gosec // within data
+	end := n + int(length)
 	return string(data[n:end]), data[end:], true
 }

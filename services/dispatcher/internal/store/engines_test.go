@@ -48,7 +48,7 @@ func TestThreeEnginesOnOneDatabaseKeepEveryPromise(t *testing.T) {
 		for _, g := range a.groups {
 			e := &engine{
 				arena: a, group: g, store: s, skew: time.Duration(i-1) * 20 * time.Millisecond,
-				rnd: rand.New(rand.NewPCG(uint64(i), uint64(g.id))), //nolint:gosec // the run can be repeated
+				rnd: rand.New(rand.NewPCG(uint64(i), uint64(g.id))),
 			}
 			group.Go(func() error { return e.run(ctx, stop) })
 		}
@@ -132,7 +132,7 @@ func (a *arena) hash(off window.Offset) (uint64, bool) {
 
 // push keeps some messages in front of the slowest group. Few keys have most of them.
 func (a *arena) push(ctx context.Context) error {
-	rnd := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // the run can be repeated
+	rnd := rand.New(rand.NewPCG(7, 7))
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
 	var head window.Offset

@@ -14,6 +14,8 @@ import (
 )
 
 // plan is a node of EXPLAIN's JSON.
+//
+//nolint:tagliatelle // the names are PostgreSQL's
 type plan struct {
 	Node       string `json:"Node Type"`
 	Schema     string `json:"Schema"`
@@ -25,11 +27,11 @@ type plan struct {
 	Plans      []plan `json:"Plans"`
 }
 
-// innocent are conditions on one row that was found by its whole key, or that no index could answer.
-var innocent = []string{
-	".sealed)",
-	`(POSITION`,
-	"(segments.flush_id = ",
+// innocent says that a condition is about one row that was found by its whole key, or that no index could answer it.
+func innocent(condition string) bool {
+	return slices.ContainsFunc([]string{".sealed)", "(POSITION", "(segments.flush_id = "}, func(part string) bool {
+		return strings.Contains(condition, part)
+	})
 }
 
 // TestHotStatementsUseWholeKeys plans every hot statement on an empty, vacuumed database, where nothing tells the planner that a table will be large: each
@@ -110,7 +112,7 @@ func check(t *testing.T, name string, columns map[string][]string, p plan) {
 			}
 		}
 	}
-	if ours && p.Filter != "" && !slices.ContainsFunc(innocent, func(ok string) bool { return strings.Contains(p.Filter, ok) }) {
+	if ours && p.Filter != "" && !innocent(p.Filter) {
 		t.Errorf("%s: %s is filtered: %s", name, p.Relation, p.Filter)
 	}
 	if p.JoinFilter != "" {

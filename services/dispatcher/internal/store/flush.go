@@ -123,7 +123,7 @@ func flushArrays(appends []Append) []any {
 	partitions, sizes, bodies := make([][]byte, n), make([][]byte, n), make([][]byte, n)
 	for i := range order {
 		a := &order[i]
-		shards[i], known[i], counts[i], ids[i] = int64(a.Shard), int64(a.Known), int32(a.Count), a.FlushID //nolint:gosec // bounded by the codec
+		shards[i], known[i], counts[i], ids[i] = int64(a.Shard), int64(a.Known), int32(a.Count), a.FlushID
 		codecs[i], keyIDs[i] = int16(a.Codec), a.KeyID
 		partitions[i], sizes[i], bodies[i] = a.Partitions, a.Sizes, a.Body
 	}

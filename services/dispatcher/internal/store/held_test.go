@@ -102,7 +102,7 @@ func newLoad(t testing.TB, server *bench, name string) *load {
 func (l *load) holdSnapshot() {
 	conn, err := pg.Connect(l.t.Context(), l.bench.url, pg.Options{AppName: "backup"})
 	require.NoError(l.t, err)
-	l.t.Cleanup(func() { _ = conn.Close(detached(l.t)) }) //nolint:errcheck // opened for reading
+	l.t.Cleanup(func() { _ = conn.Close(detached(l.t)) })
 	_, err = conn.Exec(l.t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ")
 	require.NoError(l.t, err)
 	_, err = conn.Exec(l.t.Context(), "SELECT count(*) FROM dispatcher.shards")

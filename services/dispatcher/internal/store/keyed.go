@@ -202,7 +202,7 @@ func statesOf(a *KeyedAppend, found map[KeyID]foundKey, now time.Time) []KeyStat
 		if !ok || now.Sub(f.createdAt) >= a.Window {
 			continue
 		}
-		if uint64(f.bodyHash) != key.BodyHash { //nolint:gosec // the same 64 bits
+		if uint64(f.bodyHash) != key.BodyHash {
 			states[i].Err = ErrKeyReused
 			continue
 		}
@@ -231,7 +231,7 @@ func (s *Store) commitKeyed(ctx context.Context, conn *pgxpool.Conn, plain []App
 	if len(keys) > 0 {
 		ids, offsets, hashes, answers := make([][16]byte, len(keys)), make([]int64, len(keys)), make([]int64, len(keys)), make([][]byte, len(keys))
 		for i, key := range keys {
-			ids[i], offsets[i], hashes[i], answers[i] = key.ID, int64(key.Offset), int64(key.BodyHash), key.Answer //nolint:gosec // the same 64 bits
+			ids[i], offsets[i], hashes[i], answers[i] = key.ID, int64(key.Offset), int64(key.BodyHash), key.Answer
 		}
 		batch.Queue(s.sql.text("put_keys"), ids, keyShards, offsets, hashes, answers)
 	}

@@ -19,10 +19,10 @@ func keyOf(name string) store.KeyID {
 	return store.KeyID(sha256.New().Sum([]byte(name + "                "))[:16])
 }
 
-// pushKeyed pushes one message a key, the way the engine does: what is new is appended, and its key remembered.
-func pushKeyed(b *bench, s *store.Store, shard message.ShardID, window time.Duration, keys ...store.Key) (store.Appended, []store.KeyState, error) {
+// pushKeyed pushes one message a key, with a window of an hour, the way the engine does: what is new is appended, and its key remembered.
+func pushKeyed(b *bench, s *store.Store, shard message.ShardID, keys ...store.Key) (store.Appended, []store.KeyState, error) {
 	var seen []store.KeyState
-	results, err := s.FlushKeyed(b.t.Context(), []store.KeyedAppend{{Shard: shard, Window: window, Keys: keys}},
+	results, err := s.FlushKeyed(b.t.Context(), []store.KeyedAppend{{Shard: shard, Window: time.Hour, Keys: keys}},
 		func(_ int, base message.Offset, states []store.KeyState) (store.Remainder, error) {
 			seen = states
 			var rest store.Remainder
@@ -56,7 +56,7 @@ func TestRacingPushesWithOneKeyYieldOneMessage(t *testing.T) {
 			for round := range rounds {
 				shared := store.Key{ID: keyOf("round " + strconv.Itoa(round)), BodyHash: 1}
 				own := store.Key{ID: keyOf(strconv.Itoa(racer) + " in " + strconv.Itoa(round)), BodyHash: 2}
-				r, states, err := pushKeyed(b, s, shard, time.Hour, own, shared)
+				r, states, err := pushKeyed(b, s, shard, own, shared)
 				if err != nil {
 					return err
 				}
@@ -84,10 +84,10 @@ func TestDuplicateIsToldTheFirstOffsetAndAnotherBodyIsRefused(t *testing.T) {
 	b := newBench(t)
 	shard := b.shard()
 	first := store.Key{ID: keyOf("a"), BodyHash: 1 << 63}
-	_, _, err := pushKeyed(b, b.store, shard, time.Hour, store.Key{ID: keyOf("z"), BodyHash: 9}, first)
+	_, _, err := pushKeyed(b, b.store, shard, store.Key{ID: keyOf("z"), BodyHash: 9}, first)
 	require.NoError(t, err)
 
-	r, states, err := pushKeyed(b, b.store, shard, time.Hour, first, store.Key{ID: keyOf("z"), BodyHash: 10})
+	r, states, err := pushKeyed(b, b.store, shard, first, store.Key{ID: keyOf("z"), BodyHash: 10})
 	require.NoError(t, err)
 
 	require.Equal(t, store.StatusNothing, r.Status)
@@ -103,7 +103,7 @@ func TestKeyIsForgottenAfterItsWindow(t *testing.T) {
 	key := store.Key{ID: keyOf("a"), BodyHash: 1}
 	clock := freezeClock(b, time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	push := func() (store.Appended, store.KeyState) {
-		r, states, err := pushKeyed(b, b.store, shard, time.Hour, key)
+		r, states, err := pushKeyed(b, b.store, shard, key)
 		require.NoError(t, err)
 		return r, states[0]
 	}
@@ -176,7 +176,7 @@ func TestKeyedFlushSaysWhatIsSealedOrGone(t *testing.T) {
 	b.exec("UPDATE dispatcher.shards SET sealed = true WHERE id = $1", sealed)
 
 	results, err := b.store.FlushKeyed(t.Context(), []store.KeyedAppend{{Shard: sealed}, {Shard: 99_999, Known: 5}, {Shard: good, Known: 1_000}},
-		func(i int, _ message.Offset, _ []store.KeyState) (store.Remainder, error) {
+		func(int, message.Offset, []store.KeyState) (store.Remainder, error) {
 			return store.Remainder{Append: appendOf(good, 1)}, nil
 		})
 	require.NoError(t, err)

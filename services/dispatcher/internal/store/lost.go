@@ -30,11 +30,14 @@ func (s *Store) endLost(ctx context.Context) error {
 	}
 	pids := make([]int32, len(lost))
 	for i, pid := range lost {
-		pids[i] = int32(pid) //nolint:gosec // process ids are small
+		pids[i] = int32(pid)
 	}
-	var gone bool
-	err := s.db.QueryRow(ctx, s.sql.text("end_lost"), pids).Scan(&gone)
-	if err == nil && !gone {
+	var ended, left int
+	err := s.db.QueryRow(ctx, s.sql.text("end_lost"), pids).Scan(&ended)
+	if err == nil && ended > 0 {
+		err = s.db.QueryRow(ctx, s.sql.text("lost_left"), pids).Scan(&left)
+	}
+	if err == nil && left > 0 {
 		err = errStillThere
 	}
 	if err != nil {

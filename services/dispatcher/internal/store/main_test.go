@@ -81,7 +81,7 @@ func (b *bench) groupShard(shard message.ShardID) lease.GroupShardID {
 
 func flushID() store.FlushID {
 	var id store.FlushID
-	_, _ = rand.Read(id[:]) //nolint:errcheck // it never fails
+	_, _ = rand.Read(id[:])
 	return id
 }
 
@@ -96,4 +96,7 @@ func appendOf(shard message.ShardID, hashes ...uint64) store.Append {
 }
 
 // detached is for clean-up after the test's own context.
-func detached(t testing.TB) context.Context { return context.WithoutCancel(t.Context()) }
+func detached(t testing.TB) context.Context {
+	t.Helper()
+	return context.WithoutCancel(t.Context())
+}

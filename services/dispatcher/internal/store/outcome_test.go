@@ -2,8 +2,10 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -38,7 +40,7 @@ func pgNetwork(cfg *pgx.ConnConfig) (network, addr string) {
 	if cfg.Host[0] == '/' {
 		return "unix", fmt.Sprintf("%s/.s.PGSQL.%d", cfg.Host, cfg.Port)
 	}
-	return "tcp", net.JoinHostPort(cfg.Host, fmt.Sprint(cfg.Port))
+	return "tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port)))
 }
 
 // everyCut runs one act against a fresh subject with the connection cut at each of its messages in each way. act does the thing once, finds out what became
@@ -46,7 +48,6 @@ func pgNetwork(cfg *pgx.ConnConfig) (network, addr string) {
 // has arrived.
 func everyCut(t *testing.T, prepare func(*bench) (act func(*store.Store) error, verify func() error)) {
 	t.Helper()
-	t.Parallel()
 	b := newBench(t)
 	s, p := b.behindProxy()
 	warm := func() int { // statements are prepared, so that messages are the same each time
@@ -95,6 +96,7 @@ func (b *bench) settle() error {
 }
 
 func TestFlushCutOffAtCommitIsNeitherLostNorDoubled(t *testing.T) {
+	t.Parallel()
 	everyCut(t, func(b *bench) (func(*store.Store) error, func() error) {
 		shard := b.shard()
 		a := appendOf(shard, 1, 2)
@@ -124,7 +126,7 @@ func TestFlushCutOffAtCommitIsNeitherLostNorDoubled(t *testing.T) {
 	})
 }
 
-var errNeverDone = fmt.Errorf("never done")
+var errNeverDone = errors.New("never done")
 
 // expect checks a shard's head and that one flush is there once.
 func (b *bench) expect(head, times int, shard message.ShardID, id store.FlushID) error {
@@ -137,12 +139,13 @@ func (b *bench) expect(head, times int, shard message.ShardID, id store.FlushID)
 }
 
 func TestKeyedFlushCutOffAtCommitIsNeitherLostNorDoubled(t *testing.T) {
+	t.Parallel()
 	everyCut(t, func(b *bench) (func(*store.Store) error, func() error) {
 		shard := b.shard()
 		key := store.Key{ID: store.KeyID(flushID()), BodyHash: 3}
 		act := func(s *store.Store) error {
 			for range 5 {
-				_, _, err := pushKeyed(b, s, shard, time.Hour, key)
+				_, _, err := pushKeyed(b, s, shard, key)
 				if err == nil {
 					return nil
 				}
@@ -165,6 +168,7 @@ func TestKeyedFlushCutOffAtCommitIsNeitherLostNorDoubled(t *testing.T) {
 }
 
 func TestWorkCutOffAtCommitIsNeitherLostNorDoubled(t *testing.T) {
+	t.Parallel()
 	everyCut(t, func(b *bench) (func(*store.Store) error, func() error) {
 		gs := b.groupShard(b.shard())
 		change := window.Change{ID: gs, From: 1, To: 2, LeaseInserts: []window.LeaseInsert{{Epoch: lease.MakeEpoch(2, 0), Lease: time.Minute, Holder: "h"}}}
@@ -183,6 +187,7 @@ func TestWorkCutOffAtCommitIsNeitherLostNorDoubled(t *testing.T) {
 }
 
 func TestWorkUnderLockCutOffIsNeitherLostNorDoubled(t *testing.T) {
+	t.Parallel()
 	everyCut(t, func(b *bench) (func(*store.Store) error, func() error) {
 		gs := b.groupShard(b.shard())
 		change := window.Change{ID: gs, From: 1, To: 2, LeaseInserts: []window.LeaseInsert{{Epoch: lease.MakeEpoch(2, 0), Lease: time.Minute, Holder: "h"}}}

@@ -55,21 +55,21 @@ func newProxy(t testing.TB, dial func(context.Context) (net.Conn, error)) *proxy
 			}
 			server, err := dial(ctx)
 			if err != nil {
-				_ = client.Close() //nolint:errcheck // the client sees it
+				_ = client.Close()
 				continue
 			}
 			p.mu.Lock()
 			p.conns = append(p.conns, client, server)
 			p.mu.Unlock()
-			p.wg.Go(func() { _, _ = io.Copy(client, server); _ = client.Close() }) //nolint:errcheck // ends with either side
+			p.wg.Go(func() { _, _ = io.Copy(client, server); _ = client.Close() })
 			p.wg.Go(func() { p.pump(client, server) })
 		}
 	})
 	t.Cleanup(func() {
-		_ = listener.Close() //nolint:errcheck // it ends the loop
+		_ = listener.Close()
 		p.mu.Lock()
 		for _, conn := range p.conns {
-			_ = conn.Close() //nolint:errcheck // most are closed
+			_ = conn.Close()
 		}
 		p.mu.Unlock()
 		p.wg.Wait()
@@ -110,7 +110,7 @@ func (p *proxy) pump(client, server net.Conn) {
 		message, err := readMessage(client, first)
 		first = false
 		if err != nil {
-			_ = server.Close() //nolint:errcheck // ends with either side
+			_ = server.Close()
 			return
 		}
 		switch p.next() {
@@ -120,20 +120,20 @@ func (p *proxy) pump(client, server net.Conn) {
 			}
 			continue
 		case cutBefore:
-			_ = server.Close() //nolint:errcheck // that is the cut
+			_ = server.Close()
 		case cutAfter:
-			_, _ = server.Write(message) //nolint:errcheck // that is the cut
-			_ = server.Close()           //nolint:errcheck // that is the cut
+			_, _ = server.Write(message)
+			_ = server.Close()
 		case cutUnheard:
-			_, _ = server.Write(message) //nolint:errcheck // that is the cut
+			_, _ = server.Write(message)
 		case cutSplit:
-			_, _ = server.Write(message[:len(message)/2]) //nolint:errcheck // that is the cut
+			_, _ = server.Write(message[:len(message)/2])
 		case cutSplitEnd:
-			_, _ = server.Write(message[:len(message)/2]) //nolint:errcheck // that is the cut
-			_ = server.Close()                            //nolint:errcheck // that is the cut
+			_, _ = server.Write(message[:len(message)/2])
+			_ = server.Close()
 		case cutLate:
 			p.mu.Lock()
-			p.late = append(p.late, func() { _, _ = server.Write(message) }) //nolint:errcheck // it may be too late
+			p.late = append(p.late, func() { _, _ = server.Write(message) })
 			p.mu.Unlock()
 		}
 		return

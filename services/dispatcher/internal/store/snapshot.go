@@ -110,7 +110,7 @@ func (s *Store) readRest(ctx context.Context, conn *pgxpool.Conn, state *State, 
 	state.RetriesKept = known.Version > 0 && state.retriesVersion <= known.Version
 	batch := &pgx.Batch{}
 	if !state.ChunksKept {
-		first := pairKey(id, uint64(state.Row.Low/settled.ChunkLen)) //nolint:gosec // not negative
+		first := pairKey(id, uint64(state.Row.Low/settled.ChunkLen))
 		batch.Queue(s.sql.text("chunks"), first, pairKey(id, lastOfPair)).Query(state.scanChunks)
 	}
 	if !state.RetriesKept {
@@ -135,8 +135,7 @@ func (state *State) scanChunks(rows pgx.Rows) error {
 	var key [16]byte
 	var c settled.Chunk
 	_, err := pgx.ForEachRow(rows, []any{&key, &c.Encoding, &c.Data}, func() error {
-		_, no := splitPair(key)
-		c.No = settled.ChunkNo(no) //nolint:gosec // not negative
+		c.No = settled.ChunkNo(numberOf(key))
 		state.Chunks = append(state.Chunks, c)
 		c.Data = nil
 		return nil
@@ -149,8 +148,7 @@ func (state *State) scanLeases(rows pgx.Rows) error {
 	var l window.LeaseRow
 	var expires time.Time
 	_, err := pgx.ForEachRow(rows, []any{&key, &expires, &l.Holder, &l.Entries}, func() error {
-		_, epoch := splitPair(key)
-		l.Epoch, l.ExpiresAt = window.Epoch(epoch), window.DBTimeOf(expires)
+		l.Epoch, l.ExpiresAt = window.Epoch(numberOf(key)), window.DBTimeOf(expires)
 		state.Leases = append(state.Leases, l)
 		l.Entries = nil
 		return nil
@@ -164,8 +162,7 @@ func (state *State) scanRetries(rows pgx.Rows) error {
 	var hash int64
 	var available time.Time
 	_, err := pgx.ForEachRow(rows, []any{&key, &hash, &r.Failures, &r.Deliveries, &available, &r.AloneThrough, &r.LastError}, func() error {
-		_, offset := splitPair(key)
-		r.Offset, r.PartitionHash, r.AvailableAt = window.Offset(offset), uint64(hash), window.DBTimeOf(available) //nolint:gosec // the same 64 bits
+		r.Offset, r.PartitionHash, r.AvailableAt = window.Offset(numberOf(key)), uint64(hash), window.DBTimeOf(available)
 		state.Retries = append(state.Retries, r)
 		return nil
 	})

@@ -111,5 +111,5 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*pgxpool.Conn) error) err
 func rollback(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachedTimeout)
 	defer cancel()
-	_, _ = conn.Exec(ctx, "rollback") //nolint:errcheck // the connection is closed then, which rolls back
+	_, _ = conn.Exec(ctx, "rollback")
 }

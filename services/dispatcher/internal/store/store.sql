@@ -2,8 +2,15 @@
 SELECT dispatcher.clock();
 
 -- name: end_lost
--- Ends sessions by process id if they are this process's own, and waits until they are gone; false if one is still there.
-SELECT coalesce(bool_and(pg_terminate_backend(a.pid, 2000)), true)
+-- Ends sessions by process id if they are this process's own, and waits a moment until they are gone.
+SELECT count(pg_terminate_backend(a.pid, 2000))
+FROM unnest(@pids::int[]) AS l(pid)
+JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE a.application_name = current_setting('application_name') AND a.pid <> pg_backend_pid();
+
+-- name: lost_left
+-- A session leaves this view after its transaction has ended, so one that is not here does nothing any more.
+SELECT count(*)
 FROM unnest(@pids::int[]) AS l(pid)
 JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE a.application_name = current_setting('application_name') AND a.pid <> pg_backend_pid();

@@ -22,7 +22,7 @@ func (b *bench) stopped(app string) *pgx.Conn {
 	opts.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
 	conn, err := pg.Connect(b.t.Context(), b.url, opts)
 	require.NoError(b.t, err)
-	b.t.Cleanup(func() { _ = conn.Close(detached(b.t)) }) //nolint:errcheck // it may have been ended
+	b.t.Cleanup(func() { _ = conn.Close(detached(b.t)) })
 	return conn
 }
 
@@ -63,7 +63,7 @@ func TestStoppedHolderOfALockStopsNobodyForFiveSeconds(t *testing.T) {
 				return err
 			},
 			"flush with keys": func(b *bench, shard message.ShardID, _ window.GroupShardID) error {
-				_, _, err := pushKeyed(b, b.store, shard, time.Hour, store.Key{ID: keyOf("a")})
+				_, _, err := pushKeyed(b, b.store, shard, store.Key{ID: keyOf("a")})
 				return err
 			},
 			"work": func(b *bench, _ message.ShardID, gs window.GroupShardID) error {
