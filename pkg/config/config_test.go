@@ -86,6 +86,21 @@ func TestEveryProblemIsReportedByItsVariable(t *testing.T) {
 	require.NotContains(t, err.Error(), "THING: no such variable; did", "no suggestion is better than a silly one")
 }
 
+func TestAnAddressForTheOthersIsNoTypingMistake(t *testing.T) {
+	t.Parallel()
+	environ := []string{"POSTRIDER_MESHHINT_ADDR=meshhint-a:7405", "POSTRIDER_MESHHINT_ADDRS=a:1,b:2"}
+	cfg, err := config.Load("meshhint", defaults(), environ)
+	require.NoError(t, err, "every process of a host gets the same environment")
+	require.Equal(t, defaults(), cfg)
+
+	type client struct {
+		Addr string `env:"MESHHINT_ADDR" doc:"where the sidecar is"`
+	}
+	other, err := config.Load("ingress", client{}, environ)
+	require.NoError(t, err)
+	require.Equal(t, "meshhint-a:7405", other.Addr)
+}
+
 func TestSecretsComeFromFiles(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "secret")

@@ -133,6 +133,9 @@ func unknown(service string, vars []Var, given map[string]string) error {
 	prefix := servicePrefix(service)
 	var problems []error
 	for name := range given {
+		if name == prefix+"ADDR" || name == prefix+"ADDRS" {
+			continue // how the others find this service: their MESHHINT_ADDR, shared, is spelt like an ADDR of our own
+		}
 		if strings.HasPrefix(name, prefix) && !known[name] {
 			problems = append(problems, unknownError(name, known))
 		}
