@@ -17,10 +17,11 @@ func (e *BudgetError) Error() string {
 		e.Need, e.Used, e.Available)
 }
 
+// The total comes from pg_stat_database, because pg_stat_activity shows an ordinary role little more than its own sessions.
 const budgetSQL = `
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS available,
-       (SELECT count(*) FROM pg_stat_activity
-         WHERE backend_type = 'client backend' AND application_name IS DISTINCT FROM current_setting('application_name'))::int AS used`
+       (SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database)::int -
+       (SELECT count(*) FROM pg_stat_activity WHERE application_name = current_setting('application_name'))::int AS used`
 
 // CheckBudget refuses, with *BudgetError, when the pool at its full size and extra direct connections would not fit beside what others
 // have open now. Sessions of the same AppName are taken for our own predecessors.

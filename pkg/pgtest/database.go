@@ -62,7 +62,13 @@ func NewDatabase(t testing.TB, roles Roles, sets ...migrate.Set) *Database {
 			t.Errorf("pgtest: drop: %v", err)
 		}
 	})
-	return &Database{t: t, url: withDatabase(admin, name), roles: roles}
+	d := &Database{t: t, url: withDatabase(admin, name), roles: roles}
+	if roles.SQL != "" { // a clone has everything but the rights on the database itself
+		if err := alone(ctx, admin, func(*pgx.Conn) error { return execute(ctx, d.url, roles.SQL) }); err != nil {
+			t.Fatalf("pgtest: roles: %v", err)
+		}
+	}
+	return d
 }
 
 // URL is a superuser's connection string.
@@ -119,7 +125,27 @@ func (h *host) template(ctx context.Context, admin string, roles Roles, sets []m
 
 // make fills the template. On a shared server ($PGTEST_URL) several processes do this at once: a lock lets the first one work, and the name appears
 // only when the template is complete.
-func (tmpl *template) make(ctx context.Context, admin string, roles Roles, sets []migrate.Set) (err error) {
+func (tmpl *template) make(ctx context.Context, admin string, roles Roles, sets []migrate.Set) error {
+	return alone(ctx, admin, func(conn *pgx.Conn) error {
+		var exists bool
+		if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", tmpl.name).Scan(&exists); err != nil || exists {
+			return err
+		}
+		unfinished := "unfinished_" + strings.ToLower(rand.Text())
+		if _, err := conn.Exec(ctx, "CREATE DATABASE "+unfinished+" TEMPLATE template0"); err != nil {
+			return err
+		}
+		if err := fill(ctx, withDatabase(admin, unfinished), roles, sets); err != nil {
+			_, derr := conn.Exec(ctx, "DROP DATABASE "+unfinished+" WITH (FORCE)")
+			return errors.Join(err, derr)
+		}
+		_, err := conn.Exec(ctx, "ALTER DATABASE "+unfinished+" RENAME TO "+tmpl.name)
+		return err
+	})
+}
+
+// alone runs do while nobody else on the server makes a template or changes roles.
+func alone(ctx context.Context, admin string, do func(*pgx.Conn) error) (err error) {
 	conn, err := pgx.Connect(ctx, admin)
 	if err != nil {
 		return err
@@ -128,20 +154,7 @@ func (tmpl *template) make(ctx context.Context, admin string, roles Roles, sets 
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended('pgtest', 0))"); err != nil {
 		return err
 	}
-	var exists bool
-	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", tmpl.name).Scan(&exists); err != nil || exists {
-		return err
-	}
-	unfinished := "unfinished_" + strings.ToLower(rand.Text())
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+unfinished+" TEMPLATE template0"); err != nil {
-		return err
-	}
-	if err := fill(ctx, withDatabase(admin, unfinished), roles, sets); err != nil {
-		_, derr := conn.Exec(ctx, "DROP DATABASE "+unfinished+" WITH (FORCE)")
-		return errors.Join(err, derr)
-	}
-	_, err = conn.Exec(ctx, "ALTER DATABASE "+unfinished+" RENAME TO "+tmpl.name)
-	return err
+	return do(conn)
 }
 
 func fill(ctx context.Context, url string, roles Roles, sets []migrate.Set) error {
