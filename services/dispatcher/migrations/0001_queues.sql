@@ -160,8 +160,10 @@ CREATE TABLE dispatcher.dead_letters (
     redriven_at  timestamptz
 );
 ALTER TABLE dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERNAL;
-CREATE INDEX dead_letters_queue_id_id_idx ON dispatcher.dead_letters (queue_id, id);
-CREATE INDEX dead_letters_open_queue_id_group_name_id_idx ON dispatcher.dead_letters (queue_id, group_name, id) WHERE redriven_at IS NULL;
+-- Three, none of which can stand in for another: open ones by queue, open ones by group (whose name, unlike its id, outlives it), and the others.
+CREATE INDEX dead_letters_open_queue_id_id_idx ON dispatcher.dead_letters (queue_id, id) WHERE redriven_at IS NULL;
+CREATE INDEX dead_letters_open_group_name_queue_id_id_idx ON dispatcher.dead_letters (group_name, queue_id, id) WHERE redriven_at IS NULL;
+CREATE INDEX dead_letters_redriven_queue_id_id_idx ON dispatcher.dead_letters (queue_id, id) WHERE redriven_at IS NOT NULL;
 
 -- Names of partitions, for listing only; written behind the log, never in a flush.
 CREATE TABLE dispatcher.partitions (

@@ -237,9 +237,11 @@ ALTER TABLE ONLY dispatcher.settled_chunks
 ALTER TABLE ONLY dispatcher.shards
     ADD CONSTRAINT shards_id_head_pk PRIMARY KEY (id, head);
 
-CREATE INDEX dead_letters_open_queue_id_group_name_id_idx ON dispatcher.dead_letters USING btree (queue_id, group_name, id) WHERE (redriven_at IS NULL);
+CREATE INDEX dead_letters_open_group_name_queue_id_id_idx ON dispatcher.dead_letters USING btree (group_name, queue_id, id) WHERE (redriven_at IS NULL);
 
-CREATE INDEX dead_letters_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id);
+CREATE INDEX dead_letters_open_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id) WHERE (redriven_at IS NULL);
+
+CREATE INDEX dead_letters_redriven_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id) WHERE (redriven_at IS NOT NULL);
 
 CREATE INDEX idempotency_keys_created_at_idx ON dispatcher.idempotency_keys USING brin (created_at) WITH (autosummarize='on');
 

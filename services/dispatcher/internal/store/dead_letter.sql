@@ -10,15 +10,20 @@ SELECT d.id, d.queue_id, d.group_name, d.shard_id, d."offset", d.partition, d.cl
        coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at
 FROM unnest(@queues::bigint[]) AS q(id)
 CROSS JOIN LATERAL (
-    SELECT l.* FROM dispatcher.dead_letters l
-    WHERE l.queue_id = ANY (ARRAY[q.id]) AND l.id > @after
+    (SELECT l.* FROM dispatcher.dead_letters l
+    WHERE l.queue_id = q.id AND l.id > @after AND l.redriven_at IS NULL
     ORDER BY l.id
-    LIMIT @limit) AS d
+    LIMIT @limit)
+    UNION ALL
+    (SELECT l.* FROM dispatcher.dead_letters l
+    WHERE l.queue_id = q.id AND l.id > @after AND l.redriven_at IS NOT NULL
+    ORDER BY l.id
+    LIMIT @limit)
+) AS d
 ORDER BY d.id
 LIMIT @limit;
 
 -- name: dead_letters_page_open
--- One range of the index of those not redriven for each queue.
 SELECT d.id, d.queue_id, d.group_name, d.shard_id, d."offset", d.partition, d.client_id, d.content_type, d.headers, NULL::bytea,
        coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at
 FROM unnest(@queues::bigint[]) AS q(id)
@@ -26,7 +31,8 @@ CROSS JOIN LATERAL (
     SELECT l.* FROM dispatcher.dead_letters l
     WHERE l.queue_id = q.id AND l.id > @after AND l.redriven_at IS NULL
     ORDER BY l.id
-    LIMIT @limit) AS d
+    LIMIT @limit
+) AS d
 ORDER BY d.id
 LIMIT @limit;
 
@@ -35,22 +41,30 @@ SELECT d.id, d.queue_id, d.group_name, d.shard_id, d."offset", d.partition, d.cl
        coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at
 FROM unnest(@queues::bigint[]) AS q(id)
 CROSS JOIN LATERAL (
-    SELECT l.* FROM dispatcher.dead_letters l
-    WHERE l.queue_id = q.id AND l.group_name = @group AND l.id > @after
+    (SELECT l.* FROM dispatcher.dead_letters l
+    WHERE (l.group_name, l.queue_id, l.id) > (@group, q.id, @after) AND l.group_name <= @group AND l.queue_id <= q.id AND l.redriven_at IS NULL
+    ORDER BY l.group_name, l.queue_id, l.id
+    LIMIT @limit)
+    UNION ALL
+    (SELECT l.* FROM dispatcher.dead_letters l
+    WHERE l.queue_id = q.id AND l.id > @after AND l.redriven_at IS NOT NULL AND l.group_name = @group
     ORDER BY l.id
-    LIMIT @limit) AS d
+    LIMIT @limit)
+) AS d
 ORDER BY d.id
 LIMIT @limit;
 
 -- name: dead_letters_page_group_open
+-- Ranges and the order name the whole index, so no other one will do, whatever the planner believes of the group's size.
 SELECT d.id, d.queue_id, d.group_name, d.shard_id, d."offset", d.partition, d.client_id, d.content_type, d.headers, NULL::bytea,
        coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at
 FROM unnest(@queues::bigint[]) AS q(id)
 CROSS JOIN LATERAL (
     SELECT l.* FROM dispatcher.dead_letters l
-    WHERE l.queue_id = q.id AND l.group_name = @group AND l.id > @after AND l.redriven_at IS NULL
-    ORDER BY l.id
-    LIMIT @limit) AS d
+    WHERE (l.group_name, l.queue_id, l.id) > (@group, q.id, @after) AND l.group_name <= @group AND l.queue_id <= q.id AND l.redriven_at IS NULL
+    ORDER BY l.group_name, l.queue_id, l.id
+    LIMIT @limit
+) AS d
 ORDER BY d.id
 LIMIT @limit;
 
@@ -69,13 +83,14 @@ ORDER BY id
 FOR UPDATE;
 
 -- name: dead_letters_oldest
--- The oldest of a group that can be redriven. Those a racer claimed first are no longer open when the lock is got, and are left out.
+-- The oldest of a group that can be redriven. Those a racer claims first are found redriven when the lock is got.
 SELECT d.id
 FROM unnest(@queues::bigint[]) AS q(id)
 CROSS JOIN LATERAL (
     SELECT l.id FROM dispatcher.dead_letters l
-    WHERE l.queue_id = q.id AND l.group_name = @group AND l.redriven_at IS NULL AND l.payload IS NOT NULL
-    ORDER BY l.id
+    WHERE (l.group_name, l.queue_id, l.id) >= (@group, q.id, '00000000-0000-0000-0000-000000000000'::uuid) AND l.group_name <= @group AND l.queue_id <= q.id
+      AND l.redriven_at IS NULL AND l.payload IS NOT NULL
+    ORDER BY l.group_name, l.queue_id, l.id
     LIMIT @limit) AS d
 ORDER BY d.id
 LIMIT @limit;

@@ -261,3 +261,45 @@ func TestRedriveIntoAQueueThatIsBeingDeletedLosesNothing(t *testing.T) {
 		require.Equal(t, redriven, len(c.log(q)) == 1)
 	}
 }
+
+func TestListingDeadLettersWalksNoOthersWhateverThePlannerBelieves(t *testing.T) {
+	t.Parallel()
+	c := newCold(t)
+	const byQueue, byGroup, redriven = "dead_letters_open_queue_id_id_idx", "dead_letters_open_group_name_queue_id_id_idx", "dead_letters_redriven_queue_id_id_idx"
+	want := map[string][]string{
+		"dead_letters_page_open":       {byQueue},
+		"dead_letters_page":            {byQueue, redriven},
+		"dead_letters_page_group_open": {byGroup},
+		"dead_letters_page_group":      {byGroup, redriven},
+		"dead_letters_oldest":          {byGroup},
+	}
+	verify := func(when string) {
+		for name, indexes := range want {
+			var used []string
+			for _, root := range explain(c.bench, store.Statement(name)) {
+				used = append(used, indexesOf(root)...)
+			}
+			require.Equal(t, indexes, used, "%s %s", name, when)
+		}
+	}
+
+	c.exec("VACUUM ANALYZE")
+	verify("on an empty table")
+	c.exec(`INSERT INTO dispatcher.dead_letters (id, tenant_id, queue_id, group_id, group_name, shard_id, "offset", partition_hash, partition, payload,
+			deliveries, failures, reason, failed_at)
+		SELECT gen_random_uuid(), 'a', 1, 1, 'large', 1, i, 0, 'p', '', 1, 1, 'attempts', now() FROM generate_series(1, 20000) i`)
+	verify("before the planner has looked")
+	c.exec("VACUUM ANALYZE")
+	verify("when nearly all are of one group")
+}
+
+// indexesOf returns the indexes a plan uses, in its order.
+func indexesOf(p plan) (used []string) {
+	if p.Index != "" {
+		used = append(used, p.Index)
+	}
+	for _, child := range p.Plans {
+		used = append(used, indexesOf(child)...)
+	}
+	return used
+}

@@ -1,6 +1,12 @@
 -- name: garbage_claim
--- One piece of garbage, the smallest kind first; others work on others.
-SELECT kind, id, page FROM dispatcher.garbage ORDER BY kind, id LIMIT 1 FOR UPDATE SKIP LOCKED;
+-- One piece of garbage; others work on others. A queue comes after its shards: until their catalogue is gone, names may still be entered.
+SELECT g.kind, g.id, g.page
+FROM dispatcher.garbage g
+WHERE g.kind <> 'queue' OR NOT EXISTS (
+    SELECT FROM dispatcher.queues q JOIN dispatcher.garbage s ON s.kind = 'shard' AND s.id = ANY (q.shard_ids) WHERE q.id = g.id)
+ORDER BY g.kind, g.id
+LIMIT 1
+FOR UPDATE OF g SKIP LOCKED;
 
 -- name: garbage_done
 DELETE FROM dispatcher.garbage WHERE kind = @kind AND id = @id;
@@ -49,4 +55,5 @@ DELETE FROM dispatcher.partitions WHERE queue_id = @id AND name = ANY (ARRAY(
 -- name: garbage_queue
 -- The row itself stays while dead letters need the name.
 DELETE FROM dispatcher.queues q
-WHERE q.id = @id AND q.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id);
+WHERE q.id = @id AND q.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NULL)
+  AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NOT NULL);

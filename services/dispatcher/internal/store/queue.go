@@ -68,10 +68,17 @@ func (c *Control) Configure(ctx context.Context, by tenant.Caller, name string, 
 		if out, err = c.configure(ctx, tx, by.Tenant, name, p); err != nil {
 			return err
 		}
-		return c.audit(ctx, tx, by, "queue.configure", "queue/"+name, map[string]any{
+		err = c.audit(ctx, tx, by, "queue.configure", "queue/"+name, map[string]any{
 			"queue_id": idText(out.Queue.ID), "set": p.Set, "reset": p.Reset,
 			"created": out.Created, "changed": out.Changed, "config_version": out.Queue.ConfigVersion,
 		})
+		if err != nil || !out.Changed || out.Created {
+			return err
+		}
+		if err := c.exec(ctx, tx, "shards_lock", out.Queue.Shards); err != nil {
+			return err
+		}
+		return c.exec(ctx, tx, "shards_configure", out.Queue.ConfigVersion, out.Queue.Shards)
 	})
 	return out, err
 }
@@ -97,7 +104,7 @@ func (c *Control) configure(ctx context.Context, tx pg.Tx, t tenant.ID, name str
 	return Configured{}, fmt.Errorf("queue %q is created and deleted all the time: %w", name, ErrQueueNotFound)
 }
 
-// reconfigure needs the lock of q's row.
+// reconfigure needs the lock of q's row, and leaves the shards to the caller.
 func (c *Control) reconfigure(ctx context.Context, tx pg.Tx, q Queue, p queue.Patch) (Configured, error) {
 	next, err := q.Options.Merge(p)
 	if err != nil {
@@ -118,10 +125,7 @@ func (c *Control) reconfigure(ctx context.Context, tx pg.Tx, q Queue, p queue.Pa
 	if err := tx.QueryRow(ctx, c.s.sql.text("queue_configure"), after, q.ID).Scan(&q.ConfigVersion); err != nil {
 		return Configured{}, fmt.Errorf("configure queue: %w", err)
 	}
-	if err := c.exec(ctx, tx, "shards_lock", q.Shards); err != nil {
-		return Configured{}, err
-	}
-	return Configured{Queue: q, Changed: true}, c.exec(ctx, tx, "shards_configure", q.ConfigVersion, q.Shards)
+	return Configured{Queue: q, Changed: true}, nil
 }
 
 // DeleteQueue makes the queue unreachable in one short transaction: its name is free, its shards are sealed, its groups and their leases are gone. What
@@ -136,13 +140,14 @@ func (c *Control) DeleteQueue(ctx context.Context, by tenant.Caller, name string
 		if err := c.deleteGroupShards(ctx, tx, q, force); err != nil {
 			return err
 		}
+		err = c.audit(ctx, tx, by, "queue.delete", "queue/"+name, map[string]any{"queue_id": idText(q.ID), "force": force})
+		if err != nil {
+			return err
+		}
 		if err := c.exec(ctx, tx, "shards_lock", q.Shards); err != nil {
 			return err
 		}
-		if err := c.exec(ctx, tx, "queue_delete", q.ID); err != nil {
-			return err
-		}
-		return c.audit(ctx, tx, by, "queue.delete", "queue/"+name, map[string]any{"queue_id": idText(q.ID), "force": force})
+		return c.exec(ctx, tx, "queue_delete", q.ID)
 	})
 	return q, err
 }

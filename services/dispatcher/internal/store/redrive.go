@@ -3,11 +3,11 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"postrider.dev/pkg/pg"
@@ -111,22 +111,26 @@ func (c *Control) redriveSome(ctx context.Context, by tenant.Caller, q Queue, fr
 		if chosen, rest, err = c.claim(ctx, tx, from, ids, &step); err != nil {
 			return err
 		}
-		if len(chosen) > 0 {
-			if step.Heads, err = c.appendAgain(ctx, tx, q, chosen); err != nil {
-				return err
-			}
-			if err := c.exec(ctx, tx, "dead_letters_redriven", chosen); err != nil {
-				return err
-			}
+		appends, err := c.encodeAgain(ctx, tx, q, chosen)
+		if err != nil {
+			return err
+		}
+		if err := c.exec(ctx, tx, "dead_letters_redriven", chosen); err != nil {
+			return err
 		}
 		step.Redriven = len(chosen)
 		texts := make([]string, len(chosen))
 		for i, id := range chosen {
-			texts[i] = hex.EncodeToString(id[:])
+			texts[i] = uuid.UUID(id).String()
 		}
-		return c.audit(ctx, tx, by, "dead_letter.redrive", "queue/"+q.Name, map[string]any{
+		err = c.audit(ctx, tx, by, "dead_letter.redrive", "queue/"+q.Name, map[string]any{
 			"queue_id": idText(q.ID), "redriven": texts, "already_redriven": step.Already,
 		})
+		if err != nil {
+			return err
+		}
+		step.Heads, err = c.flushIn(ctx, tx, appends) // the hottest lock comes last and is held until the commit only
+		return err
 	})
 	if err != nil {
 		return Redriven{}, nil, err
@@ -160,7 +164,7 @@ func (c *Control) claim(ctx context.Context, tx pg.Tx, from []int64, ids []DeadL
 		case d.Again:
 			step.Already++
 		case d.Trimmed:
-			return nil, nil, fmt.Errorf("dead letter %x: %w", id, ErrTrimmed)
+			return nil, nil, fmt.Errorf("dead letter %s: %w", uuid.UUID(id), ErrTrimmed)
 		case len(chosen) > 0 && bytes+d.Bytes > redriveBytes:
 			return chosen, append(slices.Clone(ids[i:]), rest...), nil
 		default:
@@ -172,8 +176,11 @@ func (c *Control) claim(ctx context.Context, tx pg.Tx, from []int64, ids []DeadL
 	return chosen, rest, nil
 }
 
-// appendAgain appends the messages of the claimed dead letters by the statement of every flush.
-func (c *Control) appendAgain(ctx context.Context, tx pg.Tx, q Queue, ids []DeadLetterID) (map[message.ShardID]message.Offset, error) {
+// encodeAgain makes the segments of the claimed dead letters, one a shard.
+func (c *Control) encodeAgain(ctx context.Context, tx pg.Tx, q Queue, ids []DeadLetterID) ([]Append, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
 	rows, err := tx.Query(ctx, c.s.sql.text("dead_letters_read"), ids)
 	if err != nil {
 		return nil, fmt.Errorf("read dead letters: %w", err)
@@ -205,11 +212,14 @@ func (c *Control) appendAgain(ctx context.Context, tx pg.Tx, q Queue, ids []Dead
 		_, _ = rand.Read(a.FlushID[:])
 		appends = append(appends, a)
 	}
-	return c.flushIn(ctx, tx, appends)
+	return appends, nil
 }
 
 // flushIn runs the flush of the hot side inside a transaction. A shard that is sealed or gone makes it fail with ErrQueueNotFound.
 func (c *Control) flushIn(ctx context.Context, tx pg.Tx, appends []Append) (map[message.ShardID]message.Offset, error) {
+	if len(appends) == 0 {
+		return nil, nil
+	}
 	counts := make(map[message.ShardID]int, len(appends))
 	for i := range appends {
 		counts[appends[i].Shard] = appends[i].Count
