@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	postrider "postrider.dev/sdk"
+)
+
+func newQueue(g *globals) *cobra.Command {
+	cmd := &cobra.Command{Use: "queue", Short: "List, show, configure and remove queues"}
+	cmd.AddCommand(newQueueList(g), newQueueShow(g), newQueueConfigure(g), newQueueRemove(g))
+	return cmd
+}
+
+func newQueueList(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls [PREFIX]", Short: "List queues, by name", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := strings.Join(args, "")
+			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
+				rows := [][]any{}
+				for q, err := range c.QueueList(ctx, prefix) {
+					if err != nil {
+						return err
+					}
+					if g.output == "json" {
+						if err := g.printJSON(rawProto(q)); err != nil {
+							return err
+						}
+						continue
+					}
+					rows = append(rows, []any{
+						q.GetName(), q.GetMessages(), q.GetDepth(), bytesText(q.GetStoredBytes()),
+						fmt.Sprintf("%.0f/s", q.GetPushRate()), q.GetGroups(), q.GetDeadLetters(), when(q.GetCreatedAt().AsTime()),
+					})
+				}
+				if g.output == "json" {
+					return nil
+				}
+				return g.printTable("no queues", []string{"Queue", "Messages", "Depth", "Stored", "Push", "Groups", "Dead letters", "Created"}, rows)
+			})
+		},
+	}
+}
+
+func newQueueShow(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "show QUEUE", Short: "Show a queue's options, shards and groups", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
+				q, err := c.Queue(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if g.output == "json" {
+					return g.printJSON(rawProto(q))
+				}
+				return g.printQueue(q)
+			})
+		},
+	}
+}
+
+func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
+	q, o := r.GetQueue(), r.GetQueue().GetOptions()
+	_, _ = fmt.Fprintf(g.Out, "%s (id %s, configuration %d, created %s)\n", q.GetName(), q.GetId(), q.GetConfigVersion(), when(q.GetCreatedAt().AsTime()))
+	_, _ = fmt.Fprintf(g.Out, "lease %s · max-attempts %d · backoff %s to %s · max-message-bytes %d · idempotency-window %s · max-groups %d\n\n",
+		o.GetLease().AsDuration(), o.GetMaxAttempts(), o.GetBackoff().AsDuration(), o.GetBackoffMax().AsDuration(), o.GetMaxMessageBytes(),
+		o.GetIdempotencyWindow().AsDuration(), o.GetMaxGroups())
+	rows := [][]any{}
+	for _, s := range r.GetShards() {
+		rows = append(rows, []any{s.GetId(), s.GetTail(), s.GetHead(), when(s.GetLastPushAt().AsTime())})
+	}
+	if err := g.printTable("no shards", []string{"Shard", "Tail", "Head", "Last push"}, rows); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(g.Out)
+	rows = [][]any{}
+	for _, gr := range r.GetGroups() {
+		mode := strings.ToLower(strings.TrimPrefix(gr.GetMode().String(), "GROUP_MODE_"))
+		rows = append(rows, []any{
+			gr.GetName(), mode, gr.GetStart(), gr.GetDepth(), gr.GetLeased(), gr.GetRetrying(), gr.GetLagMessages(), gr.GetDeadLetters(),
+		})
+	}
+	return g.printTable("no groups yet: the first pop of a group creates it",
+		[]string{"Group", "Mode", "Start", "Depth", "Leased", "Retrying", "Lag", "Dead letters"}, rows)
+}
+
+// queueFlags are the options that can be configured, as flags.
+type queueFlags struct {
+	lease, backoff, backoffMax, idempotencyWindow time.Duration
+	maxAttempts, maxMessageBytes, maxGroups       int32
+	shards                                        int32
+	reset                                         []string
+}
+
+func newQueueConfigure(g *globals) *cobra.Command {
+	var o queueFlags
+	cmd := &cobra.Command{
+		Use:     "configure QUEUE",
+		Short:   "Create a queue or change options; what is not named stays as it is",
+		Example: `  postrider queue configure orders --max-attempts 3 --lease 1m --reset backoff`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options := o.options(cmd.Flags().Changed)
+			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
+				q, err := c.Configure(ctx, args[0], options, o.reset...)
+				if err != nil {
+					return err
+				}
+				if g.output == "json" {
+					return g.printJSON(rawProto(q))
+				}
+				_, err = fmt.Fprintf(g.Out, "%s is at configuration %s\n", q.GetName(), strconv.FormatInt(q.GetConfigVersion(), 10))
+				return err
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.lease, "lease", 0, "default lease of a pop: 1s to 12h")
+	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failures until a message is a dead letter: 1 to 1,000")
+	f.DurationVar(&o.backoff, "backoff", 0, "first delay after a failure, doubling: 0 to 1h")
+	f.DurationVar(&o.backoffMax, "backoff-max", 0, "longest delay after a failure: up to 12h")
+	f.Int32Var(&o.maxMessageBytes, "max-message-bytes", 0, "largest message: up to 16 MiB")
+	f.DurationVar(&o.idempotencyWindow, "idempotency-window", 0, "how long idempotency keys are remembered: 0 (off) to 168h")
+	f.Int32Var(&o.maxGroups, "max-groups", 0, "most consumer groups: 1 to 10,000")
+	f.Int32Var(&o.shards, "shards", 0, "shards of the log: 1 to 64, only when the queue is created")
+	f.StringSliceVar(&o.reset, "reset", nil, "options that take their default again, for example max_attempts,backoff")
+	return cmd
+}
+
+// options holds what was named on the command line.
+func (o queueFlags) options(named func(string) bool) *queuev1.QueueOptions {
+	out := &queuev1.QueueOptions{}
+	for _, f := range []struct {
+		flag  string
+		value time.Duration
+		set   **durationpb.Duration
+	}{
+		{"lease", o.lease, &out.Lease},
+		{"backoff", o.backoff, &out.Backoff},
+		{"backoff-max", o.backoffMax, &out.BackoffMax},
+		{"idempotency-window", o.idempotencyWindow, &out.IdempotencyWindow},
+	} {
+		if named(f.flag) {
+			*f.set = durationpb.New(f.value)
+		}
+	}
+	for _, f := range []struct {
+		flag  string
+		value int32
+		set   **int32
+	}{
+		{"max-attempts", o.maxAttempts, &out.MaxAttempts},
+		{"max-message-bytes", o.maxMessageBytes, &out.MaxMessageBytes},
+		{"max-groups", o.maxGroups, &out.MaxGroups},
+		{"shards", o.shards, &out.Shards},
+	} {
+		if named(f.flag) {
+			*f.set = &f.value
+		}
+	}
+	return out
+}
+
+func newQueueRemove(g *globals) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "rm QUEUE", Short: "Delete a queue with its log and groups; dead letters stay", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
+				if err := c.DeleteQueue(ctx, args[0], force); err != nil {
+					return err
+				}
+				if g.output == "json" {
+					return g.printJSON(map[string]string{"deleted": args[0]})
+				}
+				_, err := fmt.Fprintln(g.Out, "deleted", args[0])
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "although messages are leased")
+	return cmd
+}

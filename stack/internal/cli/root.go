@@ -1,0 +1,126 @@
+// Package cli is the postrider command: a client of a fleet for people and scripts, and `up`, which runs one.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	postrider "postrider.dev/sdk"
+)
+
+// Streams are the command's standard streams and its environment.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Getenv reads an environment variable.
+	Getenv func(string) string
+	// Environ lists all of them.
+	Environ []string
+}
+
+// globals are the flags that every client command has.
+type globals struct {
+	Streams
+
+	addr, key, output, dataDir string
+	timeout                    time.Duration
+}
+
+// ErrUsage is matched by errors that come from how the command was called.
+var ErrUsage = errors.New("usage")
+
+// New returns the command. version is what `postrider version` prints.
+func New(s Streams, version string) *cobra.Command {
+	g := &globals{Streams: s}
+	root := &cobra.Command{
+		Use:           "postrider",
+		Short:         "A highly available message broker on the PostgreSQL and Redis you already run",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if g.output != "table" && g.output != "json" {
+				return fmt.Errorf("%w: --output is table or json, not %q", ErrUsage, g.output)
+			}
+			return nil
+		},
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&g.addr, "addr", or(s.Getenv("POSTRIDER_ADDR"), "127.0.0.1:7401"), "gRPC address of a node, or several with commas [POSTRIDER_ADDR]")
+	f.StringVar(&g.key, "key", "", "API key [POSTRIDER_API_KEY]; default: the admin key that `up` keeps in the data folder")
+	f.StringVarP(&g.output, "output", "o", "table", "table for people, json for programs")
+	f.StringVar(&g.dataDir, "data", or(s.Getenv("POSTRIDER_DATA"), ".postrider"), "data folder of `up` [POSTRIDER_DATA]")
+	f.DurationVar(&g.timeout, "timeout", 30*time.Second, "how long a command may take, waiting aside")
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.AddCommand(newPush(g), newPop(g), newAck(g), newQueue(g), newDLQ(g), newUp(g, version), newHost(g), newVersion(g, version))
+	return root
+}
+
+func newVersion(g *globals, version string) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if g.output == "json" {
+				return g.printJSON(map[string]string{"version": version})
+			}
+			_, err := fmt.Fprintln(g.Out, "postrider", version)
+			return err
+		},
+	}
+}
+
+// Explain turns an error into what a person can do about it.
+func Explain(err error) string {
+	e, ok := errors.AsType[*postrider.Error](err)
+	if !ok {
+		return err.Error()
+	}
+	switch {
+	case e.Code == "Unavailable" || e.Code == "STREAM_BROKEN":
+		return err.Error() + "\nIs a node running? `postrider up` starts one; --addr names another."
+	case e.Code == "DeadlineExceeded":
+		return err.Error() + "\nNo node answered in time; --timeout gives it longer."
+	default:
+		return err.Error()
+	}
+}
+
+// client connects with the flags' address and key.
+func (g *globals) client() (*postrider.Client, error) {
+	key := or(g.key, g.Getenv("POSTRIDER_API_KEY"))
+	if key == "" {
+		text, err := os.ReadFile(adminKeyPath(g.dataDir))
+		if err != nil {
+			return nil, fmt.Errorf("%w: no API key: give --key or POSTRIDER_API_KEY, or run in the folder where `postrider up` was started", ErrUsage)
+		}
+		key = strings.TrimSpace(string(text))
+	}
+	return postrider.Dial(strings.Split(g.addr, ","), key)
+}
+
+// with runs f with a client and the flags' timeout, prolonged by wait.
+func (g *globals) with(ctx context.Context, wait time.Duration, f func(context.Context, *postrider.Client) error) error {
+	c, err := g.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close() //nolint:errcheck // the process ends
+	ctx, cancel := context.WithTimeout(ctx, g.timeout+wait)
+	defer cancel()
+	return f(ctx, c)
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
