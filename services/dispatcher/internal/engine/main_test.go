@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/migrate"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/pgtest"
 	"postrider.dev/pkg/tenant"
@@ -51,7 +53,10 @@ type nodeOptions struct {
 
 func database(t testing.TB) string {
 	t.Helper()
-	return pgtest.NewDatabase(t, pgtest.Roles{}, migrations.Set()).URL()
+	audit := migrate.Set{Schema: "audit", FS: fstest.MapFS{"0001_outbox.sql": &fstest.MapFile{Data: []byte(`-- +goose Up
+CREATE FUNCTION audit.enqueue(tenant text, actor text, action text, resource text, detail jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
+`)}}}
+	return pgtest.NewDatabase(t, pgtest.Roles{}, audit, migrations.Set()).URL()
 }
 
 // newNode starts an engine on the database; it ends with the test, or with stop.

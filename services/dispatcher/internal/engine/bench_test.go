@@ -1,0 +1,117 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/localpg"
+	"postrider.dev/pkg/migrate"
+	"postrider.dev/pkg/pgtest"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/migrations"
+)
+
+// durable returns the URL of a migrated database on a server that syncs.
+func durable(b *testing.B) string {
+	b.Helper()
+	srv := pgtest.NewServer(b, localpg.Options{Durable: true})
+	_, err := migrate.Up(b.Context(), clock.Real{}, srv.DSN("postgres"), migrations.Set())
+	require.NoError(b, err)
+	return srv.DSN("postgres")
+}
+
+// body is 256 random bytes: nothing to compress.
+func body(r *rand.Rand) []byte {
+	p := make([]byte, 256)
+	for i := range p {
+		p[i] = byte(r.Uint32())
+	}
+	return p
+}
+
+// BenchmarkPush measures durable pushes through the engine: callers that push batch messages each, again as soon as they are answered.
+func BenchmarkPush(b *testing.B) {
+	url := durable(b)
+	for _, c := range []struct{ callers, batch int }{{1, 100}, {4, 100}, {16, 100}, {1, 1}, {64, 1}, {256, 1}} {
+		b.Run(fmt.Sprintf("callers=%d/batch=%d", c.callers, c.batch), func(b *testing.B) {
+			n := newNode(b, url, nodeOptions{})
+			ctx := b.Context()
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for i := range c.callers {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(1, uint64(i)))
+					items := make([]*queuev1.PushItem, c.batch)
+					for j := range items {
+						items[j] = &queuev1.PushItem{Partition: fmt.Sprintf("p%d", i), Payload: body(r)}
+					}
+					for left.Add(-int64(c.batch)) > -int64(c.batch) {
+						if _, err := n.Push(ctx, ten, &queuev1.PushRequest{Queue: "q", Items: items}); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+			n.stop()
+		})
+	}
+}
+
+// BenchmarkEndToEnd measures push, pop and ack together: producers and consumers of one queue, batches of 100.
+func BenchmarkEndToEnd(b *testing.B) {
+	url := durable(b)
+	n := newNode(b, url, nodeOptions{})
+	const batch, producers, consumers = 100, 4, 4
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	var pushed, acked atomic.Int64
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for i := range producers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(i)))
+			for pushed.Add(batch) <= int64(b.N)+producers*batch {
+				items := make([]*queuev1.PushItem, batch)
+				for j := range items {
+					items[j] = &queuev1.PushItem{Partition: fmt.Sprintf("p%d", r.IntN(64)), Payload: body(r)}
+				}
+				if _, err := n.Push(ctx, ten, &queuev1.PushRequest{Queue: "e", Items: items}); err != nil {
+					return
+				}
+			}
+		})
+	}
+	for range consumers {
+		wg.Go(func() {
+			var lease string
+			for acked.Load() < int64(b.N) {
+				req := &queuev1.PopRequest{Queue: "e", Batch: batch, Wait: seconds(1)}
+				if lease != "" {
+					req.Settle = &queuev1.AckRequest{Lease: lease, AckRest: true}
+				}
+				resp, err := n.Pop(ctx, ten, req)
+				if err != nil {
+					return
+				}
+				lease = resp.GetLease()
+				acked.Add(int64(len(resp.GetDeliveries())))
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(acked.Load())/b.Elapsed().Seconds(), "msg/s")
+}
