@@ -61,3 +61,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY n.id
 $$;
 -- +goose StatementEnd
+
+-- Exported: for whoever may enter the schema, which deploy/postgres/roles.sql decides.
+GRANT EXECUTE ON FUNCTION mesh.announce(jsonb) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION mesh.directory() TO PUBLIC;
