@@ -45,7 +45,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	audit := migrate.Set{Schema: "audit", FS: os.DirFS("../store/testdata/audit")}
+	audit := migrate.Set{Schema: "audit", FS: os.DirFS("../../../audit/migrations")}
 	db := pgtest.NewDatabase(t, pgtest.Roles{}, audit, migrations.Set()).Open(store.Settings())
 	b := &bench{t: t, db: db, store: store.New(db), engine: &byHand{}, notes: &notes{}, clk: clock.NewFake(time.Unix(1000, 0)), drain: make(chan struct{})}
 	var err error

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"strings"
+	"unicode/utf8"
 
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/tenant"
@@ -9,6 +11,9 @@ import (
 	"postrider.dev/services/dispatcher/internal/engine/catalog"
 	"postrider.dev/services/dispatcher/internal/store"
 )
+
+// maxActor is what an audit entry can hold.
+const maxActor = 1024
 
 // Queues is postrider.queue.v1.QueueService as the dispatcher serves it.
 type Queues struct {
@@ -32,8 +37,11 @@ func NewQueues(
 // caller returns who an authenticated peer says is calling. Without one nothing is done.
 func caller(ctx context.Context) (tenant.Caller, error) {
 	c, ok := tenant.CallerFrom(ctx)
-	if !ok || !c.Tenant.Valid() {
-		return tenant.Caller{}, apierr.Unauthenticated(ReasonUnauthenticated, "the call names no tenant")
+	if !ok || !c.Tenant.Valid() || c.Actor == "" {
+		return tenant.Caller{}, apierr.Unauthenticated(ReasonUnauthenticated, "the call names no tenant or nobody in it")
+	}
+	if len(c.Actor) > maxActor || !utf8.ValidString(c.Actor) || strings.ContainsRune(c.Actor, 0) { // what cannot be recorded must not happen
+		return tenant.Caller{}, apierr.Unauthenticated(ReasonUnauthenticated, "the caller's name cannot be recorded")
 	}
 	return c, nil
 }

@@ -154,6 +154,8 @@ func TestNothingIsDoneForACallerWithoutTenant(t *testing.T) {
 		t.Log(name)
 		refused(t, call(t.Context()), codes.Unauthenticated, "UNAUTHENTICATED")
 		refused(t, call(b.as("No Tenant!")), codes.Unauthenticated, "UNAUTHENTICATED")
+		nobody := tenant.NewContext(t.Context(), tenant.Caller{Tenant: "a", Role: tenant.Admin})
+		refused(t, call(nobody), codes.Unauthenticated, "UNAUTHENTICATED")
 	}
 	require.Empty(t, b.engine.tenants)
 }

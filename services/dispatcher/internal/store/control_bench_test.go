@@ -17,33 +17,36 @@ import (
 	"postrider.dev/services/dispatcher/migrations"
 )
 
-// cold is one test's private database and the cold side on it.
+// cold is one test's private database, with the rights of production, and the cold side on it. Its bench is a superuser: it looks into everything.
 type cold struct {
 	*bench
-	control *store.Control
-	enc     *segment.Encoder
-	dec     *segment.Decoder
+
+	database *pgtest.Database
+	control  *store.Control
+	enc      *segment.Encoder
+	dec      *segment.Decoder
 }
 
 // newCold makes the database with the schemas of this service and of audit, whose function control actions call.
 func newCold(t *testing.T) *cold {
 	t.Helper()
-	audit := migrate.Set{Schema: "audit", FS: os.DirFS("testdata/audit")}
-	c := &cold{bench: benchOn(t, pgtest.NewDatabase(t, pgtest.Roles{}, audit, migrations.Set()).URL())}
-	var err error
+	audit := migrate.Set{Schema: "audit", FS: os.DirFS("../../../audit/migrations")}
+	roles, err := os.ReadFile("../../../../deploy/postgres/roles.sql")
+	require.NoError(t, err)
+	database := pgtest.NewDatabase(t, pgtest.Roles{SQL: string(roles), Prefix: "postrider_"}, audit, migrations.Set())
+	c := &cold{bench: benchOn(t, database.URL()), database: database}
 	c.enc, err = segment.NewEncoder(1)
 	require.NoError(t, err)
 	c.dec, err = segment.NewDecoder(1)
 	require.NoError(t, err)
 	t.Cleanup(c.dec.Close)
-	c.control = store.NewControl(c.store, c.enc, c.dec)
+	c.control = c.another()
 	return c
 }
 
-// another is a second dispatcher's cold side on the same database.
+// another is another dispatcher's cold side on the same database.
 func (c *cold) another() *store.Control {
-	_, s := c.open(nil)
-	return store.NewControl(s, c.enc, c.dec)
+	return store.NewControl(store.New(c.database.OpenAs("dispatcher", store.Settings())), c.enc, c.dec)
 }
 
 func (c *cold) queue(t tenant.ID, name string) store.Queue {
@@ -151,9 +154,10 @@ func (c *cold) purgeAll() {
 
 // breakAudit makes every audit entry fail, as if the database died before the commit.
 func (c *cold) breakAudit() {
-	c.exec(`CREATE OR REPLACE FUNCTION audit.enqueue(tenant text, actor text, action text, resource text, detail jsonb) RETURNS void LANGUAGE plpgsql AS
-		$$ BEGIN RAISE EXCEPTION 'no entry'; END $$`)
+	c.exec("ALTER TABLE audit.outbox ADD CONSTRAINT broken_ck CHECK (false) NOT VALID")
 }
+
+func (c *cold) mendAudit() { c.exec("ALTER TABLE audit.outbox DROP CONSTRAINT broken_ck") }
 
 // race runs f n times at once and returns the errors.
 func race(n int, f func(i int) error) []error {

@@ -144,13 +144,13 @@ func TestRedriveThatFailsHalfWayIsDoneByTheNext(t *testing.T) {
 	c := newCold(t)
 	q := c.queue("a", "q")
 	id := c.deadLetter(q, "g", "p", "x")
-	c.breakAudit() // the last thing of the transaction fails, as if the process had died before COMMIT
+	c.breakAudit() // the transaction ends before its commit, as if the process had died
 
 	_, err := c.control.Redrive(t.Context(), by("a"), "q", store.RedriveRequest{IDs: []store.DeadLetterID{id}})
 	require.Error(t, err)
 	require.Empty(t, c.log(q))
 
-	c.exec(`CREATE OR REPLACE FUNCTION audit.enqueue(tenant text, actor text, action text, resource text, detail jsonb) RETURNS void LANGUAGE sql AS 'SELECT'`)
+	c.mendAudit()
 	done, err := c.control.Redrive(t.Context(), by("a"), "q", store.RedriveRequest{IDs: []store.DeadLetterID{id}})
 	require.NoError(t, err)
 	require.Equal(t, 1, done.Redriven)

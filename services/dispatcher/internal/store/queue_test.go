@@ -387,8 +387,9 @@ func TestStoreKeepsTenantsApart(t *testing.T) {
 func TestLookingForAQueueFailsAsSuchWhenTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	c := newCold(t)
-	c.db.Close()
-	_, err := c.control.FindQueue(t.Context(), "a", "q")
+	pool := c.database.OpenAs("dispatcher", store.Settings())
+	pool.Close()
+	_, err := store.NewControl(store.New(pool), c.enc, c.dec).FindQueue(t.Context(), "a", "q")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, store.ErrQueueNotFound)
 }
