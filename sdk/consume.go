@@ -119,7 +119,7 @@ func (w *worker) pop(ctx context.Context) (*Lease, error) {
 	req := w.opts.request(w.queue)
 	req.Settle = w.settle
 	var settled []*queuev1.AckResult
-	lease, err := w.client.popWith(ctx, req, func(r *queuev1.PopResponse) { settled = r.GetSettled() })
+	lease, err := w.client.popWith(ctx, req, func(r *queuev1.PopResponse) { settled = append(settled, r.GetSettled()...) })
 	if err != nil {
 		return nil, err
 	}

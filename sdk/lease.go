@@ -3,6 +3,7 @@ package postrider
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -84,19 +85,32 @@ func (c *Client) Pop(ctx context.Context, queue string, opts PopOptions) (*Lease
 	return c.popWith(ctx, opts.request(queue), func(*queuev1.PopResponse) {})
 }
 
-// popWith repeats a pop on another node while nodes are away: what an unanswered pop leased comes back when its lease ends. seen gets the answer.
+// popWith repeats a pop on another node while nodes are away or draining: what an unanswered pop leased comes back when its lease ends. seen gets each
+// answer.
 func (c *Client) popWith(ctx context.Context, req *queuev1.PopRequest, seen func(*queuev1.PopResponse)) (*Lease, error) {
+	began := time.Now()
+	for {
+		lease, draining, err := c.popOnce(ctx, req, seen)
+		left := req.GetWait().AsDuration() - time.Since(began)
+		if !draining || left <= 0 || !sleep(ctx, rand.N(retryMin)+1) { //nolint:gosec // G404: jitter needs spread, not secrecy
+			return lease, err
+		}
+		req.Wait, req.Settle = durationpb.New(left), nil // what it settled is settled
+	}
+}
+
+func (c *Client) popOnce(ctx context.Context, req *queuev1.PopRequest, seen func(*queuev1.PopResponse)) (lease *Lease, draining bool, err error) {
 	var sent time.Time
 	resp, err := again(ctx, func() (*queuev1.PopResponse, error) {
 		sent = time.Now()
 		return c.queues.Pop(ctx, req)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("pop from %s: %w", req.GetQueue(), err)
+		return nil, false, fmt.Errorf("pop from %s: %w", req.GetQueue(), err)
 	}
 	seen(resp)
 	if resp.GetLease() == "" {
-		return nil, nil //nolint:nilnil // nothing ready is neither a lease nor an error
+		return nil, resp.GetDraining(), nil
 	}
 	l := &Lease{Queue: req.GetQueue(), Group: req.GetGroup(), Token: resp.GetLease(), client: c}
 	l.trust(sent.Add(resp.GetLeaseDuration().AsDuration()))
@@ -107,7 +121,7 @@ func (c *Client) popWith(ctx context.Context, req *queuev1.PopRequest, seen func
 			CreatedAt: d.GetCreatedAt().AsTime(),
 		})
 	}
-	return l, nil
+	return l, false, nil
 }
 
 // trust moves the deadline; it never moves back.
