@@ -99,7 +99,7 @@ func (p *parts) build(ctx context.Context) (err error) {
 		return err
 	}
 	p.web, err = httpserver.New(ctx, env, httpserver.Options{
-		Service: service, Listener: "public", Addr: cfg.HTTPAddr, MaxBodyBytes: cfg.MaxBodyBytes,
+		Service: service, Listener: "public", Addr: cfg.HTTPAddr, MaxBodyBytes: server.NoBodyLimit,
 		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: p.drain,
 	})
 	if err != nil {

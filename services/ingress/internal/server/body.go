@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"fmt"
 	"mime"
 	"net/http"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/services/ingress/internal/domain"
+	"postrider.dev/services/ingress/internal/engine"
 	"postrider.dev/services/ingress/internal/server/wire"
 )
 
@@ -19,6 +22,38 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	return httpserver.ReadBody(w, r, s.cfg.MaxBodyBytes)
+}
+
+// NoBodyLimit is what the HTTP server in front must be given as its own limit: the surface has one, and says more about what is too large.
+const NoBodyLimit = 1 << 40
+
+// bodiesAtOnce bounds the bytes of all bodies that are in memory, in units of the largest body.
+const bodiesAtOnce = 8
+
+// holdBody makes a request wait until its body fits beside those that are in memory; one of unknown length counts as the largest.
+func (s *Server) holdBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		size := r.ContentLength
+		if size > s.cfg.MaxBodyBytes {
+			apierr.WriteHTTP(w, r, apierr.PayloadTooLarge("", fmt.Sprintf("the body has %d bytes, at most %d are allowed", size, s.cfg.MaxBodyBytes)).
+				With("size", size).With("limit", s.cfg.MaxBodyBytes))
+			return
+		}
+		if size < 0 {
+			size = s.cfg.MaxBodyBytes
+		}
+		if size > 0 {
+			ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
+			err := s.bodies.Acquire(ctx, size)
+			cancel()
+			if err != nil {
+				apierr.WriteHTTP(w, r, wireError(fmt.Errorf("%w: bodies: %w", engine.ErrOverloaded, err)))
+				return
+			}
+			defer s.bodies.Release(size)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // wantJSON refuses a body of another content type. A request without a body needs none.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strings"
 
 	"postrider.dev/pkg/apierr"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
@@ -85,8 +86,19 @@ func (p *pushing) merge(resp *queuev1.PushResponse) (*queuev1.PushResponse, erro
 			return nil, apierr.Internal(errShortAnswer)
 		}
 		p.results[i], given = given[0], given[1:]
+		if e := p.results[i].GetError(); e.GetField() != "" {
+			e.Field = itemField(i, withoutItem(e.GetField())) // the dispatcher counted the good items only
+		}
 	}
 	return &queuev1.PushResponse{Results: p.results, Replayed: resp.GetReplayed()}, nil
+}
+
+// withoutItem returns the path of a field inside its item.
+func withoutItem(field string) string {
+	if _, rest, ok := strings.Cut(field, "]."); ok && strings.HasPrefix(field, "items[") {
+		return rest
+	}
+	return field
 }
 
 // push appends messages and waits for the commit.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 
 	"postrider.dev/pkg/clock"
@@ -48,6 +49,7 @@ type Server struct {
 	ready    http.HandlerFunc
 	clk      clock.Clock
 	log      *zap.Logger
+	bodies   *semaphore.Weighted // bytes of bodies in memory
 	spec     []byte
 	page     []byte
 }
@@ -66,9 +68,9 @@ func New(cfg Config, n Needs) (*Server, error) {
 	v := &verbs{rules: r, exchange: n.Exchange, timeout: cfg.Timeout, draining: n.Draining}
 	return &Server{
 		cfg: cfg, policies: domain.Policies(), access: newAccess(n.Keys, domain.Policies()), verbs: v,
-		queue: &queueService{verbs: v},
-		admin: &adminService{rules: r, store: n.Store, clk: n.Clock, timeout: cfg.Timeout, keyChanged: n.KeyChanged},
-		ready: n.Ready, clk: n.Clock, log: n.Log, spec: spec, page: page,
+		queue:  &queueService{verbs: v},
+		admin:  &adminService{rules: r, store: n.Store, clk: n.Clock, timeout: cfg.Timeout, keyChanged: n.KeyChanged},
+		bodies: semaphore.NewWeighted(bodiesAtOnce * cfg.MaxBodyBytes), ready: n.Ready, clk: n.Clock, log: n.Log, spec: spec, page: page,
 	}, nil
 }
 

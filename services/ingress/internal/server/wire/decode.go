@@ -4,6 +4,7 @@ package wire
 
 import (
 	"encoding/base64"
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,8 +106,8 @@ func (d Decoder) field(s *jsonscan.Scanner, m protoreflect.Message, fd protorefl
 		}))
 	case fd.IsList():
 		list := m.Mutable(fd).List()
-		return s.Elements(name, func(int) error {
-			v, err := d.value(s, fd, list.NewElement, name, full)
+		return s.Elements(name, func(i int) error {
+			v, err := d.value(s, fd, list.NewElement, name+"["+strconv.Itoa(i)+"]", full)
 			if err == nil {
 				list.Append(v)
 			}
