@@ -118,17 +118,45 @@ func New(rows Rows, clk clock.Clock, set Settings) (*Catalog, error) {
 // The name MUST have been validated.
 func (c *Catalog) Queue(ctx context.Context, t tenant.ID, name string, create bool) (*Queue, error) {
 	key := queueKey{t, name}
+	if create {
+		return c.createQueue(ctx, key)
+	}
 	q, err := c.queues.Get(ctx, key, otter.LoaderFunc[queueKey, *Queue](c.loadQueue))
 	if err != nil {
 		return nil, err
 	}
-	if q != nil {
-		return q, nil
-	}
-	if !create {
+	if q == nil {
 		return nil, fmt.Errorf("queue %q: %w", name, store.ErrQueueNotFound)
 	}
-	return c.createQueue(ctx, key)
+	return q, nil
+}
+
+// createQueue returns the queue, made if need be. Racing callers on all dispatchers get the same one: the unique index decides.
+func (c *Catalog) createQueue(ctx context.Context, key queueKey) (*Queue, error) {
+	for {
+		q, err := c.queues.Get(ctx, key, otter.LoaderFunc[queueKey, *Queue](c.ensureQueue))
+		if err != nil || q != nil {
+			return q, err
+		}
+		// An absence was remembered, or we shared a read that makes nothing.
+		c.queues.ComputeIfPresent(key, func(known *Queue) (*Queue, otter.ComputeOp) {
+			if known == nil {
+				return nil, otter.InvalidateOp
+			}
+			return known, otter.CancelOp
+		})
+	}
+}
+
+func (c *Catalog) ensureQueue(ctx context.Context, key queueKey) (*Queue, error) {
+	ctx, cancel := c.loadContext(ctx)
+	defer cancel()
+	seen := c.reads.Add(1)
+	row, _, err := c.rows.EnsureQueue(ctx, key.tenant, key.name)
+	if err != nil {
+		return nil, err
+	}
+	return &Queue{Queue: row, seen: seen}, nil
 }
 
 // Cached returns the queue if it is remembered, without waiting for anything; false says nothing about whether it exists.
@@ -151,22 +179,6 @@ func (c *Catalog) loadQueue(ctx context.Context, key queueKey) (*Queue, error) {
 	return &Queue{Queue: row, seen: seen}, nil
 }
 
-// createQueue makes the queue. Racing callers on all dispatchers get the same one: the unique index decides.
-func (c *Catalog) createQueue(ctx context.Context, key queueKey) (*Queue, error) {
-	if _, _, err := c.rows.EnsureQueue(ctx, key.tenant, key.name); err != nil {
-		return nil, err
-	}
-	c.queues.Invalidate(key)
-	q, err := c.queues.Get(ctx, key, otter.LoaderFunc[queueKey, *Queue](c.loadQueue))
-	if err != nil {
-		return nil, err
-	}
-	if q == nil { // made and deleted again meanwhile
-		return nil, fmt.Errorf("queue %q: %w", key.name, store.ErrQueueNotFound)
-	}
-	return q, nil
-}
-
 // Group returns the group of q with that name, made with the options given if there is none. Options given (not zero) must agree with those of an
 // existing group, or the error is an *invalid.Error with code GROUP_MISMATCH, given only after the group was read again. An error matching
 // store.ErrQueueNotFound means that q is deleted: the caller should drop q and look the queue up again.
@@ -175,21 +187,21 @@ func (c *Catalog) Group(ctx context.Context, q *Queue, name string, given store.
 	if g, ok := c.groups.GetIfPresent(key); ok && g.seen >= q.seen && given.Agrees(g.Group.Group) == nil {
 		return g, nil
 	}
-	c.groups.Invalidate(key)
-	g, err := c.groups.Get(ctx, key, otter.LoaderFunc[groupKey, *Group](func(ctx context.Context, key groupKey) (*Group, error) {
-		ctx, cancel := c.loadContext(ctx)
-		defer cancel()
-		seen := c.reads.Add(1)
-		row, _, err := c.rows.EnsureGroup(ctx, q.Queue, key.name, given)
-		if err != nil {
+	load := c.groupLoader(func(ctx context.Context) (store.Group, error) {
+		row, _, err := c.rows.EnsureGroup(ctx, q.Queue, name, given)
+		return row, err
+	})
+	c.forgetOlder(key, q, given)
+	for {
+		g, err := c.groups.Get(ctx, key, load)
+		switch {
+		case errors.Is(err, store.ErrGroupNotFound): // we shared the read of a KnownGroup, which makes nothing
+		case err != nil:
 			return nil, err
+		default:
+			return g, given.Agrees(g.Group.Group)
 		}
-		return &Group{Group: row, seen: seen}, nil
-	}))
-	if err != nil {
-		return nil, err
 	}
-	return g, given.Agrees(g.Group.Group)
 }
 
 // KnownGroup returns the group of q with that name; if there is none, an error matching store.ErrGroupNotFound, which is read and never remembered.
@@ -198,17 +210,33 @@ func (c *Catalog) KnownGroup(ctx context.Context, q *Queue, name string) (*Group
 	if g, ok := c.groups.GetIfPresent(key); ok && g.seen >= q.seen {
 		return g, nil
 	}
-	c.groups.Invalidate(key)
-	return c.groups.Get(ctx, key, otter.LoaderFunc[groupKey, *Group](func(ctx context.Context, key groupKey) (*Group, error) {
+	c.forgetOlder(key, q, store.GroupOptions{})
+	return c.groups.Get(ctx, key, c.groupLoader(func(ctx context.Context) (store.Group, error) {
+		return c.rows.FindGroup(ctx, q.Queue, name)
+	}))
+}
+
+// forgetOlder forgets what is remembered of a group if it was read before q was, or disagrees with the options given. A read in flight goes on.
+func (c *Catalog) forgetOlder(key groupKey, q *Queue, given store.GroupOptions) {
+	c.groups.ComputeIfPresent(key, func(known *Group) (*Group, otter.ComputeOp) {
+		if known.seen < q.seen || given.Agrees(known.Group.Group) != nil {
+			return nil, otter.InvalidateOp
+		}
+		return known, otter.CancelOp
+	})
+}
+
+func (c *Catalog) groupLoader(read func(context.Context) (store.Group, error)) otter.LoaderFunc[groupKey, *Group] {
+	return func(ctx context.Context, _ groupKey) (*Group, error) {
 		ctx, cancel := c.loadContext(ctx)
 		defer cancel()
 		seen := c.reads.Add(1)
-		row, err := c.rows.FindGroup(ctx, q.Queue, key.name)
+		row, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return &Group{Group: row, seen: seen}, nil
-	}))
+	}
 }
 
 // loadContext detaches a read from the caller that happened to start it, because others wait for it too.

@@ -30,6 +30,8 @@ type rows struct {
 	broken error
 	gate   chan struct{} // when set, FindQueue waits for it after having read
 	inGate chan struct{}
+
+	groupGate chan struct{} // the same for one FindGroup
 }
 
 func newRows() *rows {
@@ -60,6 +62,10 @@ func (r *rows) FindQueue(_ context.Context, t tenant.ID, name string) (store.Que
 func (r *rows) EnsureQueue(_ context.Context, t tenant.ID, name string) (store.Queue, bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.broken != nil {
+		return store.Queue{}, false, r.broken
+	}
+	r.reads++
 	if q, ok := r.queues[r.key(t, name)]; ok {
 		return q, false, nil
 	}
@@ -76,6 +82,13 @@ func (r *rows) FindGroup(_ context.Context, q store.Queue, name string) (store.G
 	defer r.mu.Unlock()
 	r.reads++
 	g, ok := r.groups[r.groupKey(q, name)]
+	if gate := r.groupGate; gate != nil {
+		r.groupGate = nil
+		r.mu.Unlock()
+		r.inGate <- struct{}{}
+		<-gate
+		r.mu.Lock()
+	}
 	if !ok {
 		return store.Group{}, store.ErrGroupNotFound
 	}
@@ -267,6 +280,33 @@ func TestConcurrentLookUpsShareOneRead(t *testing.T) {
 	require.LessOrEqual(t, r.taken(), 2)
 }
 
+func TestStormOnANewNameIsOneCreation(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	_, err := c.Queue(t.Context(), "a", "q", false)
+	require.ErrorIs(t, err, store.ErrQueueNotFound)
+	r.taken()
+
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for range 200 {
+		wg.Go(func() {
+			<-start
+			q, err := c.Queue(context.WithoutCancel(t.Context()), "a", "q", true)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := c.Group(context.WithoutCancel(t.Context()), q, "g", store.GroupOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	require.LessOrEqual(t, r.taken(), 2, "one of the queue, one of the group")
+}
+
 func TestFirstCallerLeavingDoesNotFailTheOthers(t *testing.T) {
 	t.Parallel()
 	c, r, _ := bench(t)
@@ -356,6 +396,25 @@ func TestLookingForAGroupDoesNotMakeIt(t *testing.T) {
 	c.InvalidateGroup(found)
 	_, err = c.KnownGroup(t.Context(), q, "g")
 	require.ErrorIs(t, err, store.ErrGroupNotFound)
+}
+
+func TestGroupIsMadeAlthoughSomebodyIsJustFindingItMissing(t *testing.T) {
+	t.Parallel()
+	c, r, _ := bench(t)
+	q, err := c.Queue(t.Context(), "a", "q", true)
+	require.NoError(t, err)
+	gate := make(chan struct{})
+	r.groupGate, r.inGate = gate, make(chan struct{}, 1)
+
+	known, made := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := c.KnownGroup(t.Context(), q, "g"); known <- err }()
+	<-r.inGate
+	go func() { _, err := c.Group(t.Context(), q, "g", store.GroupOptions{}); made <- err }()
+	close(gate)
+	require.NoError(t, <-made)
+	if err := <-known; err != nil {
+		require.ErrorIs(t, err, store.ErrGroupNotFound)
+	}
 }
 
 func TestNumberOfEntriesIsBounded(t *testing.T) {
