@@ -79,6 +79,43 @@ func BenchmarkFlush(b *testing.B) {
 // BenchmarkWork commits the ack of one lease of 100 messages together with the pop of the next, one after the other, with fsync on.
 func BenchmarkWork(b *testing.B) {
 	bench := privateServer(b, true)
+	b.Run("pop 1 and ack 1 of 128 groups", func(b *testing.B) {
+		shard := bench.shard()
+		workers := make([]*popper, store.MaxWork)
+		for i := range workers {
+			workers[i] = newPopper(bench.groupShard(shard))
+			workers[i].entries = make([]byte, 12)
+		}
+		changes := make([]window.Change, len(workers))
+		for b.Loop() {
+			for i, worker := range workers {
+				changes[i] = worker.change()
+				worker.version++
+			}
+			_, err := bench.store.Work(b.Context(), changes)
+			require.NoError(b, err)
+		}
+		b.ReportMetric(float64(len(workers)*b.N)/b.Elapsed().Seconds(), "changes/s")
+	})
+	b.Run("64 leases of 1 in one change", func(b *testing.B) {
+		gs := bench.groupShard(bench.shard())
+		version := window.Version(1)
+		var last []window.Epoch
+		for b.Loop() {
+			c := window.Change{ID: gs, From: version, To: version + 1, LeaseLow: version, LeaseDeletes: last}
+			last = nil
+			for i := range 64 {
+				epoch := lease.MakeEpoch(c.To, uint16(i))
+				c.LeaseInserts = append(c.LeaseInserts, window.LeaseInsert{Epoch: epoch, Lease: 30 * time.Second, Holder: "consumer", Entries: make([]byte, 12)})
+				last = append(last, epoch)
+			}
+			results, err := bench.store.Work(b.Context(), []window.Change{c})
+			require.NoError(b, err)
+			require.True(b, results[0].Applied)
+			version++
+		}
+		b.ReportMetric(64*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+	})
 	b.Run("pop 100 and ack 100", func(b *testing.B) {
 		gs := bench.groupShard(bench.shard())
 		worker := newPopper(gs)

@@ -72,9 +72,10 @@ func (e *engine) verdicts(c *consumer, n int) []window.Item {
 }
 
 // tell lets consumers know what came of their wishes.
-func (e *engine) tell(users []*consumer, requests []window.Request, outcomes []window.Outcome) {
-	for i, c := range users {
-		switch r := requests[i].(type) {
+func (e *engine) tell(t *turn) {
+	outcomes := t.outcomes
+	for i, c := range t.users {
+		switch r := t.requests[i].(type) {
 		case *window.Pop:
 			if c.open = nil; outcomes[i].Result == window.Done {
 				c.epoch, c.open = outcomes[i].Epoch, outcomes[i].Messages
