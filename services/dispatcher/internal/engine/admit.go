@@ -137,7 +137,7 @@ func (g *gshard) satisfy(need window.Need, from source) (int, error) {
 			g.skip(need, at, d.Base)
 			n++
 		}
-		if g.view.Admit(d) {
+		if g.give(need, d) {
 			n += d.Len()
 		}
 		at = max(at, d.End())
@@ -147,6 +147,13 @@ func (g *gshard) satisfy(need window.Need, from source) (int, error) {
 		n++
 	}
 	return n, nil
+}
+
+func (g *gshard) give(need window.Need, d segment.Directory) bool {
+	if need.Keyed {
+		return g.view.AdmitKey(need.Hash, d)
+	}
+	return g.view.Admit(d)
 }
 
 // skip tells the view that nothing it needs lies in between.

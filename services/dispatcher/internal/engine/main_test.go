@@ -38,6 +38,7 @@ type node struct {
 	t       testing.TB
 	store   *store.Store
 	control *store.Control
+	db      *pg.DB
 	count   *pg.Counter
 	reg     *prometheus.Registry
 	stop    func()
@@ -74,6 +75,7 @@ func newNode(t testing.TB, url string, o nodeOptions) *node {
 	require.NoError(t, err)
 	dec, err := segment.NewDecoder(2)
 	require.NoError(t, err)
+	n.db = db
 	n.store = store.New(db)
 	n.control = store.NewControl(n.store, enc, dec)
 	cfg := engine.Defaults()

@@ -113,6 +113,8 @@ type request struct {
 	// done is told the end exactly once, outside of all locks. at is the instant of the commit that carried it, 0 if there was none to write. seq is
 	// gshard.seq as it was before the plan.
 	done func(out window.Outcome, at window.DBTime, seq uint64, err error)
+	// held is what the lease held when a change with this request was lost sight of; see gshard.doubt.
+	held []window.Offset
 }
 
 // submit queues a request for the next plan.

@@ -26,13 +26,58 @@ type missing struct {
 }
 
 // doubt notes that nobody knows whether a plan's change happened (R5). The view is dropped; the leases it may have granted are given back before
-// anything else is done, if they exist.
+// anything else is done, if they exist. Settlements and releases are made again; what they were about is kept, so that they are not called stale only
+// because they did happen.
 func (g *gshard) doubt(p *plan) {
 	for _, l := range p.change.LeaseInserts {
 		g.doubtful = append(g.doubtful, l.Epoch)
 	}
+	for _, r := range p.requests {
+		if epoch, ok := epochOf(r.want); ok && g.view != nil && r.held == nil {
+			r.held = g.view.Held(epoch)
+		}
+	}
 	g.unsure = true
 	g.forget()
+}
+
+// epochOf returns the lease that a settlement or release is about.
+func epochOf(want window.Request) (window.Epoch, bool) {
+	switch want := want.(type) {
+	case *window.Settle:
+		return want.Epoch, true
+	case *window.Release:
+		return want.Epoch, true
+	}
+	return 0, false
+}
+
+// absolve corrects the outcomes of requests that were made again because nobody knew whether they had happened, and which found their lease gone: a
+// settlement of everything that is settled, and a release of what is not held, came to what was asked for. The view is current.
+func (p *plan) absolve() {
+	for i, r := range p.requests {
+		out := &p.outcomes[i]
+		if len(r.held) == 0 || out.Result != window.Stale {
+			continue
+		}
+		switch want := r.want.(type) {
+		case *window.Release:
+			if len(want.Offsets) == 0 {
+				*out = window.Outcome{Result: window.Done, Count: len(r.held)}
+			}
+		case *window.Settle:
+			all := true
+			for _, at := range r.held {
+				all = all && p.g.view.Settled(at)
+			}
+			for j, item := range want.Items {
+				if all && item.Through && j < len(out.Items) {
+					out.Items[j] = window.ItemResult{Result: window.Done, Count: len(r.held)}
+					out.Result, out.Refusal = window.Done, false
+				}
+			}
+		}
+	}
 }
 
 func (g *gshard) inDoubt() bool { return g.unsure }
@@ -143,6 +188,7 @@ func (g *gshard) locked(
 			return window.Change{}, errReadFirst
 		}
 		p = g.plan(all, seq)
+		p.absolve()
 		if lack.letters = e.useLetters(p.change.DeadLetters, letters); len(lack.letters) > 0 {
 			return window.Change{}, errReadFirst
 		}
