@@ -36,3 +36,6 @@ func StatementArity(parts int) int {
 
 // Unblock ends dispatchers' sessions that hold locks while they wait for their client.
 func (s *Store) Unblock(ctx context.Context) (int, error) { return s.unblock(ctx) }
+
+// Lose makes the store believe that a backend's connection broke in the middle of a write.
+func (s *Store) Lose(pid uint32) { s.lose(pid) }

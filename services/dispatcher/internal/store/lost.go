@@ -19,8 +19,14 @@ func (s *Store) lose(pid uint32) {
 }
 
 // endLost returns when no lost backend can do anything any more. A lock alone would not tell that: the statement may not have reached its backend
-// yet, and would be carried out after we looked.
+// yet, and would be carried out after we looked. Calls wait for one another: who finds nothing to end must not look before another has ended it.
 func (s *Store) endLost(ctx context.Context) error {
+	select {
+	case s.ending <- struct{}{}:
+		defer func() { <-s.ending }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	s.mu.Lock()
 	lost := s.lost
 	s.lost = nil

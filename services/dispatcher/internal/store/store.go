@@ -54,14 +54,15 @@ type Store struct {
 
 	sweeper sweeper
 
-	mu   sync.Mutex // guards lost
-	lost []uint32   // backends that may still be carrying out what we lost sight of
+	ending chan struct{} // full while lost backends are being ended
+	mu     sync.Mutex    // guards lost
+	lost   []uint32      // backends that may still be carrying out what we lost sight of
 }
 
 // New returns a Store on a pool opened with Settings.
 func New(db *pg.DB) *Store {
 	sql := readBook()
-	return &Store{db: db, sql: sql, work: newWorkBook(sql)}
+	return &Store{db: db, sql: sql, work: newWorkBook(sql), ending: make(chan struct{}, 1)}
 }
 
 // Now reads the database's clock.

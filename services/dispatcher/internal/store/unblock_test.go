@@ -1,12 +1,15 @@
 package store_test
 
 import (
+	"errors"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/message"
@@ -105,4 +108,34 @@ func TestForeignHolderOfALockIsLeftAlone(t *testing.T) {
 	require.True(t, pg.IsRetryable(err))
 	_, err = holder.Exec(t.Context(), "COMMIT")
 	require.NoError(t, err)
+}
+
+// What a lost session may still do is not known while it lives, so nobody is told what became of its work.
+func TestNobodyIsAnsweredWhileALostSessionLives(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	shard := b.shard()
+	lost := b.stopped(scan[string](b, "SELECT current_setting('application_name')"))
+	pid := lost.PgConn().PID()
+	require.NoError(t, syscall.Kill(int(pid), syscall.SIGSTOP))
+	thaw := func() { _ = syscall.Kill(int(pid), syscall.SIGCONT) }
+	t.Cleanup(thaw)
+	b.store.Lose(pid)
+
+	var group errgroup.Group
+	for range 2 {
+		group.Go(func() error {
+			_, _, err := b.store.FindFlush(t.Context(), shard, flushID(), 0)
+			if err == nil {
+				return errors.New("answered")
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	thaw()
+	require.Eventually(t, func() bool {
+		_, found, err := b.store.FindFlush(t.Context(), shard, flushID(), 0)
+		return err == nil && !found
+	}, 10*time.Second, time.Millisecond)
 }
