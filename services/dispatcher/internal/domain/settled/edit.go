@@ -9,6 +9,9 @@ import (
 // chunk row above.
 const maxSlide = 4096
 
+// nearSlide is how far the pair follows even what is taken ahead of the others: where all consumers ask by name, that is progress.
+const nearSlide = 2
+
 // Edit collects what becomes settled, without touching its Set. The zero Edit is ready for Begin and may be used again.
 type Edit struct {
 	set     *Set
@@ -48,11 +51,11 @@ func (e *Edit) Has(o Offset) bool {
 	return e.set.Has(o)
 }
 
-// Settle marks o. Beyond the hot pair, slide moves the pair there (normal progress); otherwise o becomes part of a chunk row above (a
-// message taken far ahead of the others).
+// Settle marks o. Not far beyond the hot pair, or with slide (normal progress), the pair moves there; otherwise o becomes part of a chunk
+// row above (a message taken far ahead of the others).
 func (e *Edit) Settle(o Offset, slide bool) {
 	no, at := chunkOf(o), int(o%ChunkLen)
-	if ahead := no - e.hot.Chunk - 1; slide && ahead > 0 && ahead <= maxSlide {
+	if ahead := no - e.hot.Chunk - 1; ahead > 0 && (ahead <= nearSlide || slide && ahead <= maxSlide) {
 		e.slide(no - 1)
 	}
 	e.changed = true

@@ -299,7 +299,7 @@ func (w *world) drain() {
 	}
 	w.views[0] = v
 	for idle := 0; v.Depth(w.log.Head()) > 0; {
-		pop := &window.Pop{MaxMessages: 3, Lease: 5 * time.Second}
+		pop := &window.Pop{MaxMessages: rapid.IntRange(1, 3).Draw(w.t, "drain batch"), Lease: 5 * time.Second}
 		w.log.Supply(v, pop)
 		change, outs := v.Plan(w.mem.Now(), w.draw, []window.Request{pop})
 		w.apply(plan{change: change, requests: []window.Request{pop}, outcomes: outs})

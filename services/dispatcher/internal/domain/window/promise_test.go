@@ -397,3 +397,58 @@ func TestNextWakeIsTheEarliestRetryOrExpiry(t *testing.T) {
 	require.Equal(t, window.KeyInfo{Waiting: 1, RetryAt: retry, Known: 2}, s.v.Key(2))
 	require.NotZero(t, out.Epoch)
 }
+
+func TestSuspectsOfOnePartitionTravelOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, queue.Ordered, queue.Block)
+	s.log.Append(1, 1, 1, 1, 1, 2)
+	s.popKey(1, 3)
+	s.wait(time.Minute)
+
+	var got [][]window.Offset
+	for range 5 {
+		out := s.popKey(1, 10)
+		got = append(got, offsets(out))
+		s.ackAll(out.Epoch)
+	}
+
+	require.Equal(t, [][]window.Offset{at(0), at(1), at(2), at(3, 4), at()}, got)
+	require.Empty(t, window.RowsOf(s.v).Retries)
+}
+
+func TestDueMessageWaitsForEarlierOnesThatAreNotListed(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, queue.Ordered, queue.Block)
+	s.log.Append(same(1, 6)...)
+	out := s.pop(6)
+	s.settle(out.Epoch, window.Item{Offset: 5, Verdict: window.Nack, HasDelay: true})
+	s.do(&window.Release{Epoch: out.Epoch})
+	s.reload()
+	window.SetLimits(s.v, 100, 2, 100, 10)
+
+	var got []window.Offset
+	for _, batch := range []int{1, 6, 6, 6} {
+		out := s.pop(batch)
+		got = append(got, offsets(out)...)
+		s.ackAll(out.Epoch)
+	}
+
+	require.Equal(t, at(0, 1, 2, 3, 4, 5), got)
+}
+
+func TestAckFarAheadWritesOneRow(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, queue.Ordered, queue.Block)
+	for range 50 {
+		s.log.Append(same(1, 1000)...)
+	}
+	s.log.Append(7, 7)
+
+	for range 2 {
+		out := s.popKey(7, 1)
+		change, _ := s.v.Plan(s.mem.Now(), half, []window.Request{&window.Settle{Epoch: out.Epoch, Items: []window.Item{ackAll}}})
+		require.Len(t, change.ChunkUpserts, 1)
+		require.EqualValues(t, 0, change.Hot.Chunk)
+		s.ackAll(out.Epoch)
+	}
+}

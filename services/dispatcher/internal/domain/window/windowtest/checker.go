@@ -86,6 +86,7 @@ type facts struct {
 	failed   map[window.Offset]bool // nacked, or expired alone
 	rejected map[window.Offset]bool
 	done     []window.Offset
+	suspects []window.Offset // expired: must be marked to travel alone
 }
 
 // NewChecker begins with an untouched group-shard at version 1 that starts at an offset. hash tells the key of each message in the log.

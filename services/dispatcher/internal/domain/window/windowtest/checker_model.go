@@ -66,11 +66,16 @@ func (c *Checker) reclaims() {
 		for _, off := range open {
 			c.close(e, off)
 		}
+		if l.granted > 1 {
+			c.now.suspects = append(c.now.suspects, open...)
+		}
 		if l.granted == 1 && len(open) == 1 {
 			off := open[0]
 			c.now.failed[off] = true
 			if c.rows[off].Failures+1 >= c.policy.MaxAttempts {
 				c.finish(off)
+			} else {
+				c.now.suspects = append(c.now.suspects, off)
 			}
 		}
 	}
@@ -210,6 +215,11 @@ func (c *Checker) suspected(hash uint64, off window.Offset) bool {
 // compareLeases demands that lease rows say what the model says.
 func (c *Checker) compareLeases() {
 	ch := &c.now.rec.Change
+	for e := range c.leases {
+		if !ch.Empty() && e.Version() < ch.LeaseLow {
+			c.flag(RuleRows, 0, "lease %d is open and older than lease_low %d", e, ch.LeaseLow)
+		}
+	}
 	for _, i := range ch.LeaseInserts {
 		c.compareLease(i.Epoch, i.Entries)
 	}
@@ -276,6 +286,11 @@ func (c *Checker) compareRows() {
 	}
 	for _, off := range ch.RetryDeletes {
 		delete(c.rows, off)
+	}
+	for _, off := range c.now.suspects {
+		if hash := c.hashOf(off); !c.isDone(off) && !c.suspected(hash, off) {
+			c.flag(RuleAlone, off, "expired and is not marked to travel alone")
+		}
 	}
 }
 

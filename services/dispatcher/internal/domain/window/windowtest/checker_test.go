@@ -211,6 +211,19 @@ func moreBadHistories() []bad {
 		{windowtest.RuleAlone, "two suspects together", then("reclaim", 0, pops(2, 1, 2))},
 		{windowtest.RuleAlone, "a suspect with a stranger", then("reclaim", 0, pops(2, 1, 5))},
 		{windowtest.RuleAlone, "one that expired alone with a stranger", then("reclaim", time.Minute, pops(2, 3, 5))},
+		{windowtest.RuleAlone, "an expired lease without marks", func(s *story) []windowtest.Record {
+			history := slices.Clone(s.records[:s.marks["reclaim"]+1])
+			ch := &history[len(history)-1].Change
+			ch.RetryUpserts = slices.Clone(ch.RetryUpserts)
+			for i := range ch.RetryUpserts {
+				ch.RetryUpserts[i].AloneThrough = -1
+			}
+			return history
+		}},
+		{windowtest.RuleRows, "a lease_low behind an open lease", then("pop one of b", 0, func(_ *story, r windowtest.Record) windowtest.Record {
+			r.Change.LeaseLow = r.Change.To
+			return r
+		})},
 		{windowtest.RuleRefusal, "an open lease called stale", then("pop one of b", 0, answers("pop one of b", settles(3, window.Ack), done(window.Stale)))},
 		{windowtest.RuleRefusal, "an unsettled message called settled", then("pop one of b", 0, answers("pop one of b", settles(3, window.Ack), done(window.AlreadySettled)))},
 		{windowtest.RuleRefusal, "a renewal refused to an open lease", then("pop one of b", 0, answers("pop one of b", renews, stale))},

@@ -56,7 +56,7 @@ func (m *Mem) Advance(d time.Duration) { m.clock = m.clock.Add(d) }
 // DeadLetters are those written so far.
 func (m *Mem) DeadLetters() []window.DeadLetter { return m.dead }
 
-// Read is the rows as they are, sorted.
+// Read is the rows as they are, sorted. Leases are read from LeaseLow on, as a database would.
 func (m *Mem) Read() (window.Snapshot, error) {
 	if m.gone {
 		return window.Snapshot{}, ErrGone
@@ -69,6 +69,9 @@ func (m *Mem) Read() (window.Snapshot, error) {
 	}
 	for _, e := range slices.Sorted(maps.Keys(m.leases)) {
 		l := m.leases[e]
+		if e.Version() < m.row.LeaseLow {
+			continue // a cold read starts there
+		}
 		l.Entries = bytes.Clone(l.Entries)
 		s.Leases = append(s.Leases, l)
 	}
