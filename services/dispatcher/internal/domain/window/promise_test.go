@@ -425,10 +425,14 @@ func TestDueMessageWaitsForEarlierOnesThatAreNotListed(t *testing.T) {
 	s.do(&window.Release{Epoch: out.Epoch})
 	s.reload()
 	window.SetLimits(s.v, 100, 2, 100, 10)
+	window.Advance(s.v, s.mem.Now())
 
-	var got []window.Offset
-	for _, batch := range []int{1, 6, 6, 6} {
-		out := s.pop(batch)
+	first := s.pop(1)
+	require.Equal(t, at(0), offsets(first))
+	s.ackAll(first.Epoch)
+	got := at(0)
+	for range 3 {
+		out := s.pop(6)
 		got = append(got, offsets(out)...)
 		s.ackAll(out.Epoch)
 	}
