@@ -6,6 +6,11 @@
 // Pop, settle, renew and reclaim are one window.Change a group-shard: Work applies it as one compare-and-set on (id, version), with every other row
 // hanging on that statement's result; WorkLocked is the way after a lost race: lock in one statement, read in later ones, decide, write.
 //
+// # The cold side
+//
+// Control is everything that is not on the path of a message: queues, groups, dead letters, the catalogue of partitions, statistics, and the purge of what
+// deletes left. It runs plain transactions, continues the lock order at its front (queue row first) and writes an audit entry with every control action.
+//
 // # What holds
 //
 //   - Lock order: group_shards by id, then dead letters by key, then shards by id, then inserts. Flush takes only shards, Work only group-shards.
