@@ -116,8 +116,10 @@ func (c *Client) Ack(ctx context.Context, queue, lease string, ids []string) ([]
 
 // call posts a body, on the next host when one is away or going away.
 func (c *Client) call(ctx context.Context, queue, verb string, body, out any) (int, error) {
-	text, err := json.Marshal(body)
-	if err != nil {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // payloads travel as they are
+	if err := enc.Encode(body); err != nil {
 		return 0, fmt.Errorf("encode: %w", err)
 	}
 	pause := time.NewTimer(0)
@@ -129,7 +131,7 @@ func (c *Client) call(ctx context.Context, queue, verb string, body, out any) (i
 			return 0, context.Cause(ctx)
 		}
 		at := c.at.Load()
-		status, err := c.once(ctx, c.bases[int(at)%len(c.bases)]+"/v1/queues/"+url.PathEscape(queue)+"/"+verb, text, out)
+		status, err := c.once(ctx, c.bases[int(at)%len(c.bases)]+"/v1/queues/"+url.PathEscape(queue)+"/"+verb, text.Bytes(), out)
 		refused, answered := errors.AsType[*Error](err)
 		if err == nil || (answered && refused.Status != http.StatusServiceUnavailable) {
 			return status, err
