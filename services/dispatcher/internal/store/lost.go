@@ -2,12 +2,11 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
 // errStillThere says that a session did not end within two seconds. Trying again later may help.
-var errStillThere = errors.New("a lost session is still at work")
+var errStillThere = fmt.Errorf("a lost session is still at work: %w", context.DeadlineExceeded)
 
 // lose remembers a backend whose connection broke while a write was on its way.
 func (s *Store) lose(pid uint32) {
