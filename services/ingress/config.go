@@ -44,6 +44,7 @@ func Defaults() Config {
 		Auth:            authOn,
 		RequestTimeout:  30 * time.Second,
 		MaxBodyBytes:    domain.RequestBytes,
+		MeshhintAddr:    "127.0.0.1:7405",
 		ExchangeStreams: 2,
 		MaxInFlight:     50_000,
 		MaxInFlightSize: 256 << 20,

@@ -58,7 +58,7 @@ func New(dial func(addr string) (*grpc.ClientConn, error), clk clock.Clock, log 
 	}, nil
 }
 
-// SetTargets replaces the set of dispatchers. What a removed one carried ends or moves.
+// SetTargets replaces the set of dispatchers. What a removed one carried ends or moves: one that is alive and going should be Leaving first.
 func (x *Exchange) SetTargets(targets []Target) {
 	for {
 		select {
@@ -104,14 +104,16 @@ func (x *Exchange) apply(ctx context.Context, targets []Target) error {
 	x.mu.Unlock()
 	var peers, gone []*peer
 	for _, p := range old {
-		if slices.Contains(targets, p.target) {
-			peers = append(peers, p)
-		} else {
+		i := slices.IndexFunc(targets, func(t Target) bool { return t.Addr == p.target.Addr && t.Own == p.target.Own })
+		if i < 0 {
 			gone = append(gone, p)
+			continue
 		}
+		p.leaving.Store(targets[i].Leaving)
+		peers = append(peers, p)
 	}
 	for _, t := range targets {
-		if slices.ContainsFunc(peers, func(p *peer) bool { return p.target == t }) {
+		if t.Leaving || slices.ContainsFunc(peers, func(p *peer) bool { return p.target.Addr == t.Addr }) {
 			continue
 		}
 		p, err := x.newPeer(ctx, t)

@@ -273,6 +273,38 @@ func TestAPopSentAwayByADrainingDispatcherMoves(t *testing.T) {
 	require.NoError(t, (<-next).err, "new operations go elsewhere at once")
 }
 
+func TestALeavingDispatcherFinishesWhatItHasAndGetsNothingNew(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	got := b.do(t.Context(), push("q", "", "x"))
+	inFlight := b.own.next()
+
+	b.SetTargets([]engine.Target{{Addr: "mem:d0", Own: true, Leaving: true}, {Addr: "mem:d1"}})
+	b.awaitUsable(t, 1)
+	next := b.do(t.Context(), push("q", "", "y"))
+	b.other.next().answer(pushed("other"))
+	require.NoError(t, (<-next).err)
+	inFlight.answer(pushed("own"))
+
+	o := <-got
+	require.NoError(t, o.err)
+	require.Equal(t, "own", o.res.GetPush().GetResults()[0].GetMessageId())
+	b.SetTargets([]engine.Target{{Addr: "mem:d0", Own: true}, {Addr: "mem:d1"}})
+	b.awaitUsable(t, 2)
+}
+
+func TestADispatcherThatIsGoneFromTheSetIsGivenUpAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	got := b.do(t.Context(), pop(time.Minute))
+	b.own.next() // and never answers: it hangs
+
+	b.SetTargets([]engine.Target{{Addr: "mem:d1"}})
+
+	b.other.next().answer(popped("l"))
+	require.Equal(t, "l", (<-got).res.GetPop().GetLease())
+}
+
 func TestAnAbandonedPopIsWithdrawnAndWhatItLeasedIsGivenBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -26,6 +26,8 @@ const (
 type Target struct {
 	Addr string
 	Own  bool // of this host
+	// Leaving dispatchers get nothing new; what they have is waited for.
+	Leaving bool
 }
 
 // peer is one dispatcher: a connection and its streams.
@@ -40,7 +42,8 @@ type peer struct {
 	ended   chan struct{}
 
 	up       atomic.Int32 // streams that are up
-	draining atomic.Bool
+	draining atomic.Bool  // the dispatcher itself says so
+	leaving  atomic.Bool  // the set of targets says so
 	next     atomic.Uint32
 }
 
@@ -116,7 +119,7 @@ func (p *peer) drain() {
 	}
 }
 
-func (p *peer) usable() bool { return p.up.Load() > 0 && !p.draining.Load() }
+func (p *peer) usable() bool { return p.up.Load() > 0 && !p.draining.Load() && !p.leaving.Load() }
 
 // submit gives the task to one of the streams. Pushes of one queue share a stream, so that they stay in order.
 func (p *peer) submit(t *task) bool {

@@ -97,11 +97,27 @@ func (d *Directory) read(ctx context.Context) ([]engine.Target, error) {
 		if addr == "" {
 			addr = n.Addresses["grpc"]
 		}
-		if n.Service == "dispatcher" && n.State == "online" && addr != "" {
-			targets = append(targets, engine.Target{Addr: addr, Own: n.Host == d.host})
+		if n.Service != "dispatcher" || addr == "" || n.State != "online" && n.State != "draining" {
+			continue
+		}
+		targets = append(targets, engine.Target{Addr: addr, Own: n.Host == d.host, Leaving: n.State == "draining"})
+	}
+	return newest(targets), nil
+}
+
+// newest keeps one target an address: a process that started anew where another is still leaving is the one that listens there.
+func newest(targets []engine.Target) []engine.Target {
+	var out []engine.Target
+	for _, t := range targets {
+		i := slices.IndexFunc(out, func(o engine.Target) bool { return o.Addr == t.Addr })
+		switch {
+		case i < 0:
+			out = append(out, t)
+		case out[i].Leaving:
+			out[i] = t
 		}
 	}
-	return slices.Compact(targets), nil
+	return out
 }
 
 // Static returns the targets of a configured list: its first is the own host's.

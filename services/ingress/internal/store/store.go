@@ -57,16 +57,21 @@ func (s *Store) ListTenants(ctx context.Context) ([]domain.Tenant, error) {
 func (s *Store) ListNodes(ctx context.Context) ([]domain.Node, error) {
 	rows, err := s.db.Query(ctx, listNodesSQL)
 	if err != nil {
-		return nil, wrap("list nodes", err)
+		return nil, wrap("list nodes", unlessMissing(err))
 	}
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n domain.Node, err error) {
 		err = row.Scan(&n.ID, &n.Host, &n.Zone, &n.Service, &n.State, &n.Addresses, &n.StartedAt, &n.HeartbeatAt, &n.Version)
 		return n, err
 	})
+	return out, wrap("list nodes", unlessMissing(err))
+}
+
+// unlessMissing returns err, unless it says that the directory is not there yet.
+func unlessMissing(err error) error {
 	if code := pg.Code(err); code == undefinedFunction || code == invalidSchema {
-		return nil, nil
+		return nil
 	}
-	return out, wrap("list nodes", err)
+	return err
 }
 
 // Announce writes this node into the directory with a heartbeat of now. Before the directory's owner has made it nothing is written.
@@ -75,10 +80,7 @@ func (s *Store) Announce(ctx context.Context, n domain.Node) error {
 		"id": n.ID, "host_id": n.Host, "zone": n.Zone, "service": n.Service, "state": n.State, "addresses": n.Addresses, "version": n.Version,
 	}
 	_, err := s.db.Exec(ctx, announceSQL, pgx.NamedArgs{"nodes": []any{row}})
-	if code := pg.Code(err); code == undefinedFunction || code == invalidSchema {
-		return nil
-	}
-	return wrap("announce", err)
+	return wrap("announce", unlessMissing(err))
 }
 
 // SQLSTATEs of a directory that is not there yet.
