@@ -77,3 +77,53 @@ func BenchmarkPopAck100(b *testing.B)        { benchPopAck(b, 100, queue.Ordered
 func BenchmarkPopAck100FewKeys(b *testing.B) { benchPopAck(b, 100, queue.Ordered, 160) }
 func BenchmarkPopAck100Shared(b *testing.B)  { benchPopAck(b, 100, queue.Shared, 160) }
 func BenchmarkPopAck1(b *testing.B)          { benchPopAck(b, 1, queue.Ordered, 16_000) }
+
+// stuckWorld is one partition with a million messages held by a lease, and one message of others for each hundred of it.
+func stuckWorld(b *testing.B) *sim {
+	s := newSim(b, queue.Ordered, queue.Block)
+	for base := range 1010 {
+		hashes := same(1, 1000)
+		for i := 0; i < 1000; i += 100 {
+			hashes[i] = uint64(2 + (base*10+i/100)%500)
+		}
+		s.log.Append(hashes...)
+	}
+	s.popKey(1, 1)
+	return s
+}
+
+// BenchmarkStuckKey1M is a pop and an ack of 100 messages that lie between those of a stuck partition: the directories of 10,000
+// messages are passed for each.
+func BenchmarkStuckKey1M(b *testing.B) {
+	s := stuckWorld(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		out := s.pop(100)
+		if out.Result != window.Done {
+			b.StopTimer()
+			s = stuckWorld(b)
+			b.StartTimer()
+			continue
+		}
+		s.ackAll(out.Epoch)
+	}
+}
+
+// BenchmarkColdStart1M loads a view whose stuck partition has a million messages behind it, and finds what the others have left.
+func BenchmarkColdStart1M(b *testing.B) {
+	s := stuckWorld(b)
+	for out := s.pop(1000); out.Result == window.Done; out = s.pop(1000) {
+		s.ackAll(out.Epoch)
+	}
+	s.log.Append(9)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.reload()
+		if out := s.pop(1); len(out.Messages) != 1 {
+			b.Fatal("nothing found")
+		}
+		b.StopTimer()
+		s.do(&window.Release{Epoch: window.Epoch(uint64(s.v.Version()) << 16)})
+		b.StartTimer()
+	}
+}
