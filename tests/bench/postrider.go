@@ -93,8 +93,8 @@ func firstError(results []postrider.PushResult) error {
 
 func restPush(t Target, web *http.Client, batch, callers int) Workload {
 	items := make([]map[string]any, batch)
-	text := base64.StdEncoding.EncodeToString(Payload(PayloadBytes * 3 / 4)) // 256 bytes of JSON text
 	for i := range items {
+		text := base64.StdEncoding.EncodeToString(Payload(PayloadBytes * 3 / 4)) // 256 bytes of JSON text
 		items[i] = map[string]any{"partition": "rest", "payload": text}
 	}
 	body, err := json.Marshal(map[string]any{"items": items})

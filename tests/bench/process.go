@@ -20,6 +20,10 @@ func (p Processes) CPU() map[string]time.Duration {
 	out := make(map[string]time.Duration, len(p))
 	children := childrenOf()
 	for name, pid := range p {
+		if pid == os.Getpid() { // its children are the ones measured
+			out[name] = used(pid, 2)
+			continue
+		}
 		out[name] = tree(pid, children)
 	}
 	return out
@@ -43,7 +47,7 @@ func (p Processes) RSS(name string) int64 {
 }
 
 func tree(pid int, children map[int][]int) time.Duration {
-	total := used(pid)
+	total := used(pid, 4)
 	for _, c := range children[pid] {
 		total += tree(c, children)
 	}
@@ -60,14 +64,14 @@ func stat(pid int) []string {
 	return strings.Fields(rest)
 }
 
-// used is the CPU time of a process and of its children that have ended.
-func used(pid int) time.Duration {
+// used is the CPU time of a process: utime and stime (2 fields), and that of its children that have ended (4).
+func used(pid, fields int) time.Duration {
 	f := stat(pid)
 	if len(f) < 15 {
 		return 0
 	}
 	var ticks int64
-	for _, v := range f[11:15] { // utime, stime, cutime, cstime
+	for _, v := range f[11 : 11+fields] {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err == nil {
 			ticks += n

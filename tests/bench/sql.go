@@ -34,7 +34,8 @@ func SQL(ctx context.Context, dsn string) ([]Workload, func(), error) {
 	}
 	_, err = pool.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS bench;
 		CREATE TABLE IF NOT EXISTS bench.rows (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload bytea);
-		CREATE TABLE IF NOT EXISTS bench.segments (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea STORAGE EXTERNAL)`)
+		CREATE TABLE IF NOT EXISTS bench.segments (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea);
+		ALTER TABLE bench.segments ALTER COLUMN body SET STORAGE EXTERNAL`)
 	if err != nil {
 		pool.Close()
 		return nil, nil, fmt.Errorf("bare sql: %w", err)
