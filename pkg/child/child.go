@@ -49,7 +49,7 @@ type Process struct {
 
 // Launch starts the program. ctx bounds the start only.
 func Launch(ctx context.Context, spec Spec) (*Process, error) {
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), spec.Program, spec.Args...) //nolint:gosec // to run a program is the purpose
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), spec.Program, spec.Args...) // to run a program is the purpose
 	cmd.Env, cmd.Dir = spec.Env, spec.Dir
 	if cmd.Env == nil {
 		cmd.Env = []string{}
@@ -135,6 +135,7 @@ type Step struct {
 // Stop asks with each step's signal in turn, until the child has ended; then it kills it. The first step also ends with ctx.
 // How the child ended is Err's business, not Stop's.
 func (p *Process) Stop(ctx context.Context, clk clock.Clock, steps ...Step) error {
+	hurry := ctx.Done()
 	for _, step := range steps {
 		if p.Ended() {
 			return nil
@@ -142,22 +143,22 @@ func (p *Process) Stop(ctx context.Context, clk clock.Clock, steps ...Step) erro
 		if err := p.Signal(step.Signal); err != nil {
 			return err
 		}
-		if p.await(ctx, clk, step.Patience) {
+		if p.await(hurry, clk, step.Patience) {
 			return nil
 		}
-		ctx = context.WithoutCancel(ctx)
+		hurry = nil
 	}
 	return p.Kill()
 }
 
-func (p *Process) await(ctx context.Context, clk clock.Clock, patience time.Duration) bool {
+func (p *Process) await(hurry <-chan struct{}, clk clock.Clock, patience time.Duration) bool {
 	timer := clk.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-p.done:
 		return true
 	case <-timer.C():
-	case <-ctx.Done():
+	case <-hurry:
 	}
 	return p.Ended()
 }

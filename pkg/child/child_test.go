@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func shell(t *testing.T, script string, env ...string) (*child.Process, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "out")
-	out, err := os.Create(path) //nolint:gosec // the test's own file
+	out, err := os.Create(path) // the test's own file
 	require.NoError(t, err)
 	p, err := child.Launch(t.Context(), child.Spec{Program: "/bin/sh", Args: []string{"-c", script}, Env: env, Output: out})
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func shell(t *testing.T, script string, env ...string) (*child.Process, string) 
 func await(t *testing.T, path, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		got, err := os.ReadFile(path) //nolint:gosec // the test's own file
+		got, err := os.ReadFile(path) // the test's own file
 		return err == nil && string(got) == text
 	}, 20*time.Second, 5*time.Millisecond)
 }

@@ -129,7 +129,7 @@ func (e *Elector) Run(ctx context.Context, lead Lead) error {
 		}
 		e.note(err)
 		if e.pause(ctx) != nil {
-			return nil
+			return nil //nolint:nilerr // ctx ended, which is a clean end
 		}
 	}
 }

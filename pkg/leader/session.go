@@ -106,11 +106,11 @@ func (s *session) prove(ctx context.Context, epoch fence.Epoch) error {
 		           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		           AND classid = $1::bigint::oid AND objid = $2::bigint::oid),
 		       coalesce((SELECT epoch FROM %s WHERE role = $3::text), 0)`, s.table)
-	id := uint64(s.key.ID()) //nolint:gosec // the bits are what counts
+	id := uint64(s.key.ID()) // the bits are what counts
 	var pid uint32
 	var held int
 	var newest fence.Epoch
-	if err := s.row(ctx, sql, int64(id>>32), int64(id&0xffffffff), string(s.key)).Scan(&pid, &held, &newest); err != nil { //nolint:gosec // 32 bits fit
+	if err := s.row(ctx, sql, int64(id>>32), int64(id&0xffffffff), string(s.key)).Scan(&pid, &held, &newest); err != nil { // 32 bits fit
 		return fmt.Errorf("prove: %w", err)
 	}
 	if err := s.sameProcess(pid); err != nil {
@@ -156,5 +156,5 @@ func (s *session) unlock(ctx context.Context) error {
 func (s *session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	_ = s.conn.Close(ctx) //nolint:errcheck // the server frees the lock when the connection ends, however it ends
+	_ = s.conn.Close(ctx) // the server frees the lock when the connection ends, however it ends
 }

@@ -55,7 +55,7 @@ func (e *Elector) guard(ctx context.Context, s *session, epoch fence.Epoch, done
 		if err := e.watch(ctx, s, done); err != nil {
 			return err
 		}
-		if ctx.Err() != nil || closed(done) {
+		if closed(ctx.Done()) || closed(done) {
 			return nil
 		}
 		if err := e.renew(ctx, s, epoch); err != nil {

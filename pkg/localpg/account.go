@@ -91,8 +91,8 @@ func (a *account) place(wish string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("locate %s: %w", wish, err)
 	}
-	if real, err := filepath.EvalSymlinks(abs); err == nil {
-		abs = real
+	if target, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = target
 	}
 	if a.reaches(filepath.Dir(abs)) {
 		return abs, nil

@@ -37,7 +37,7 @@ func TestSocketFolderOfSomeoneElseIsNotTrusted(t *testing.T) {
 	closed, open, link := filepath.Join(dir, "closed"), filepath.Join(dir, "open"), filepath.Join(dir, "link")
 	require.NoError(t, os.Mkdir(closed, 0o700))
 	require.NoError(t, os.Mkdir(open, 0o700))
-	require.NoError(t, os.Chmod(open, 0o777)) //nolint:gosec // that is the case
+	require.NoError(t, os.Chmod(open, 0o777)) // that is the case
 	require.NoError(t, os.Symlink(closed, link))
 
 	require.True(t, us.owns(closed))

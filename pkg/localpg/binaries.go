@@ -31,8 +31,8 @@ func Find(ctx context.Context) (Binaries, error) {
 		return pick(ctx, missing, []string{dir})
 	}
 	if path, err := exec.LookPath("postgres"); err == nil {
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			if b, err := pick(ctx, missing, []string{filepath.Dir(real)}); err == nil {
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			if b, err := pick(ctx, missing, []string{filepath.Dir(target)}); err == nil {
 				return b, nil
 			}
 		}
@@ -87,7 +87,7 @@ func pick(ctx context.Context, missing *MissingError, dirs []string) (Binaries, 
 // Inspect checks that dir holds a server's programs and asks their version.
 func Inspect(ctx context.Context, dir string) (Binaries, error) {
 	for _, program := range []string{"postgres", "initdb"} {
-		if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, program)); err != nil { //nolint:gosec // the folder is the operator's choice
 			return Binaries{}, fmt.Errorf("look for %s: %w", program, err)
 		}
 	}

@@ -17,7 +17,7 @@ func fake(t *testing.T, version string) string {
 	dir := t.TempDir()
 	for _, program := range []string{"postgres", "initdb"} {
 		script := "#!/bin/sh\necho 'postgres (PostgreSQL) " + version + "'\n"
-		require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755)) //nolint:gosec // it is run
+		require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755)) // it is run
 	}
 	return dir
 }

@@ -85,7 +85,7 @@ func fetch(ctx context.Context, repositoryURL, dir string) (err error) {
 		RuntimePath(filepath.Join(scratch, "runtime")).
 		BinariesPath(dir).
 		DataPath(data).
-		Port(uint32(port)). //nolint:gosec // a port fits
+		Port(uint32(port)). // a port fits
 		Logger(io.Discard)).Start()
 }
 
@@ -115,7 +115,7 @@ func newRelay(ctx context.Context, upstream string) (*relay, error) {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		Handler:           http.HandlerFunc(r.serve),
 	}
-	r.served.Go(func() { _ = r.server.Serve(listener) }) //nolint:errcheck // ends by close
+	r.served.Go(func() { _ = r.server.Serve(listener) }) // ends by close
 	return r, nil
 }
 
@@ -145,11 +145,11 @@ func (r *relay) serve(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *relay) pass(w http.ResponseWriter, req *http.Request) error {
-	out, err := http.NewRequestWithContext(req.Context(), http.MethodGet, r.upstream+req.URL.Path, nil)
+	out, err := http.NewRequestWithContext(req.Context(), http.MethodGet, r.upstream+req.URL.Path, nil) //nolint:gosec // the repository is the operator's choice, the path the library's
 	if err != nil {
 		return err
 	}
-	resp, err := r.client.Do(out)
+	resp, err := r.client.Do(out) //nolint:gosec // as above
 	if err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func storeXZ(data []byte) []byte {
 	index = pad(binary.AppendUvarint(index, uint64(len(data))))
 	index = append(index, crc(index)...)
 
-	footer := append(binary.LittleEndian.AppendUint32(nil, uint32(len(index)/4-1)), flags...) //nolint:gosec // small
+	footer := append(binary.LittleEndian.AppendUint32(nil, uint32(len(index)/4-1)), flags...) // small
 	out = append(append(out, pad(block)...), index...)
 	return append(append(append(out, crc(footer)...), footer...), 'Y', 'Z')
 }

@@ -76,7 +76,7 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // a descriptor fits
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, errors.Join(ErrInUse, f.Close())
 	}
@@ -182,7 +182,7 @@ func (s *Server) clearPredecessor(ctx context.Context) (crashed bool, err error)
 // dropStalePID removes a PID file whose number now belongs to a zombie or to a stranger: PostgreSQL would take it for its predecessor.
 func (s *Server) dropStalePID(file string, pid int) error {
 	if syscall.Kill(pid, 0) != nil {
-		return nil // gone: PostgreSQL sees that itself
+		return nil //nolint:nilerr // gone: PostgreSQL sees that itself
 	}
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove stale pid file: %w", err)

@@ -27,7 +27,7 @@ type Options struct {
 
 // arguments are the server's settings as "-c name=value", sorted.
 func (o Options) arguments(socketDir string, port int) []string {
-	settings := map[string]string{
+	settings := map[string]string{ //nolint:gosec // names a way of hashing passwords, none of them
 		"port":                        strconv.Itoa(port),
 		"listen_addresses":            "",
 		"unix_socket_directories":     socketDir,

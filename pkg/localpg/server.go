@@ -112,10 +112,10 @@ func (s *Server) open(ctx context.Context) error {
 // close gives back what open took, the server's process excepted.
 func (s *Server) close() {
 	if s.sockets != "" {
-		_ = os.RemoveAll(s.sockets) //nolint:errcheck // a leftover empty folder harms nobody
+		_ = os.RemoveAll(s.sockets) // a leftover empty folder harms nobody
 	}
 	if s.lock != nil {
-		_ = s.lock.Close() //nolint:errcheck // closing releases the lock whatever it returns
+		_ = s.lock.Close() // closing releases the lock whatever it returns
 	}
 }
 
@@ -302,7 +302,7 @@ func (s *Server) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() //nolint:errcheck // the probe's answer is known
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // the probe's answer is known
 	if !s.opts.TCP {
 		return nil
 	}

@@ -16,7 +16,7 @@ const GoldenFile = "schema.sql"
 // Dump returns the schema as SQL, the version table excepted, in a form that does not depend on the server's or the program's minor version.
 // pgDump is the path of that program.
 func Dump(ctx context.Context, pgDump, dsn, schema string) (string, error) {
-	cmd := exec.CommandContext(ctx, pgDump, "--schema-only", "--no-owner", "--no-tablespaces", "--schema="+schema, //nolint:gosec // the program is the caller's choice
+	cmd := exec.CommandContext(ctx, pgDump, "--schema-only", "--no-owner", "--no-tablespaces", "--schema="+schema, // the program is the caller's choice
 		"--exclude-table="+schema+".goose_db_version*", dsn)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	out, err := cmd.Output()

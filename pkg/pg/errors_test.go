@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ import (
 
 // classes is every question one can ask of an error.
 func classes(err error) string {
-	var s string
+	var s strings.Builder
 	for _, c := range []struct {
 		name string
 		is   bool
@@ -32,10 +33,10 @@ func classes(err error) string {
 		{"retryable", pg.IsRetryable(err)},
 	} {
 		if c.is {
-			s += " " + c.name
+			s.WriteString(" " + c.name)
 		}
 	}
-	return s
+	return s.String()
 }
 
 func TestServersErrorsAreClassified(t *testing.T) {

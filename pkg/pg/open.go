@@ -76,8 +76,8 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("parse database url: %w", err)
 	}
 	opts.apply(cfg.ConnConfig)
-	cfg.MaxConns = int32(min(opts.MaxConns, 10_000))                //nolint:gosec // bounded
-	cfg.MinConns = int32(min(opts.MinConns, opts.MaxConns, 10_000)) //nolint:gosec // bounded
+	cfg.MaxConns = int32(min(opts.MaxConns, 10_000))                // bounded
+	cfg.MinConns = int32(min(opts.MinConns, opts.MaxConns, 10_000)) // bounded
 	cfg.MaxConnLifetime = time.Hour
 	cfg.MaxConnLifetimeJitter = 10 * time.Minute
 	cfg.MaxConnIdleTime = 10 * time.Minute
@@ -129,7 +129,7 @@ func (o Options) apply(cfg *pgx.ConnConfig) {
 	}
 	tracers := o.Tracers
 	if o.Traces != nil {
-		tracers = append([]Tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(o.Traces), otelpgx.WithTrimSQLInSpanName())}, tracers...)
+		tracers = append([]Tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(o.Traces))}, tracers...)
 	}
 	if len(tracers) > 0 {
 		cfg.Tracer = multitracer.New(tracers...)

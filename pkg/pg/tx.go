@@ -61,7 +61,7 @@ func runTx(ctx context.Context, pool *pgxpool.Pool, iso Isolation, fn func(tx Tx
 		if !committing { // fn failed or panicked
 			rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 			defer cancel()
-			_ = tx.Rollback(rctx) //nolint:errcheck // a failed rollback closes the connection, which rolls back
+			_ = tx.Rollback(rctx) // a failed rollback closes the connection, which rolls back
 		}
 	}()
 	if err := fn(tx); err != nil {

@@ -52,7 +52,7 @@ func Main(m *testing.M, ignore ...goleak.Option) {
 		err = goleak.Find(ignore...)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "pgtest:", err) //nolint:errcheck // nowhere to report to
+		fmt.Fprintln(os.Stderr, "pgtest:", err) // nowhere to report to
 		code = max(code, 1)
 	}
 	os.Exit(code) //nolint:forbidigo // TestMain ends the process
@@ -125,7 +125,7 @@ func tempDir() (string, *os.File, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a descriptor fits
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { // a descriptor fits
 		return "", nil, errors.Join(err, lock.Close())
 	}
 	return dir, lock, nil
@@ -142,10 +142,10 @@ func sweep() {
 		if err != nil {
 			continue
 		}
-		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil { //nolint:gosec // a descriptor fits
-			_ = os.RemoveAll(dir) //nolint:errcheck // the next run tries again
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil { // a descriptor fits
+			_ = os.RemoveAll(dir) // the next run tries again
 		}
-		_ = lock.Close() //nolint:errcheck // opened for reading
+		_ = lock.Close() // opened for reading
 	}
 }
 

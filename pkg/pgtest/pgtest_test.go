@@ -1,7 +1,7 @@
 package pgtest_test
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -34,7 +34,7 @@ func letters() migrate.Set {
 func TestEachTestHasItsOwnDatabase(t *testing.T) {
 	t.Parallel()
 	for i := range 8 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t, stamps(), letters())
 

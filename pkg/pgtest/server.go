@@ -19,8 +19,8 @@ func NewServer(t testing.TB, opts localpg.Options) *localpg.Server {
 		t.Fatalf("pgtest: %v", err)
 	}
 	t.Cleanup(func() {
-		_ = os.RemoveAll(dir) //nolint:errcheck // sweep tries again
-		_ = lock.Close()      //nolint:errcheck // the folder is gone
+		_ = os.RemoveAll(dir) // sweep tries again
+		_ = lock.Close()      // the folder is gone
 	})
 	opts.Dir = filepath.Join(dir, "pg")
 	server, err := localpg.Start(t.Context(), clock.Real{}, opts)

@@ -2,6 +2,7 @@ package redisconn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -79,6 +80,7 @@ func TestPublishedHintsAreHeardInOrder(t *testing.T) {
 	urls := map[string]string{"real": redistest.Start(t).URL(), "mini": "redis://" + redistest.Mini(t).Addr()}
 	for name, url := range urls {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s, e := listen(t, url, redisconn.SubscriberOptions{}, "a", "b")
 			await(t, "confirmation", e.subscribed)
 			require.True(t, s.Subscribed())
@@ -102,8 +104,8 @@ func TestSubscriberReturnsAfterRestartAndSaysSo(t *testing.T) {
 	await(t, "confirmation", e.subscribed)
 
 	server.Stop()
-	await(t, "loss", e.lost)
-	await(t, "second loss, of an attempt to return", e.lost)
+	require.Error(t, await(t, "loss", e.lost))
+	require.Error(t, await(t, "second loss, of an attempt to return", e.lost))
 	require.False(t, s.Subscribed())
 	server.Restart()
 	await(t, "second confirmation", e.subscribed)
@@ -213,7 +215,10 @@ func newProxy(t *testing.T, target string) *proxy {
 				_ = in.Close()
 				continue
 			}
-			all.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
+			all.Go(func() {
+				_, err := io.Copy(out, in)
+				_ = errors.Join(err, out.Close()) // either side ends it
+			})
 			all.Go(func() { p.forward(in, out) })
 		}
 	})

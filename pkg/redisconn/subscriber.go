@@ -25,7 +25,7 @@ type Handler interface {
 	OnLost(err error)
 }
 
-// SubscriberOptions; zero values mean the defaults named.
+// SubscriberOptions are optional; zero values mean the defaults named.
 type SubscriberOptions struct {
 	// PingEvery: after so much silence a ping is sent, and after as much again without an answer the subscription is dead; 3 s.
 	PingEvery time.Duration
@@ -71,14 +71,14 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		confirmed, err := s.listen(ctx)
 		s.up.Store(false)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // a clean end
 		}
 		s.handler.OnLost(err)
 		if confirmed {
 			pause = firstPause
 		}
 		if s.clk.Sleep(ctx, pause/2+rand.N(pause)) != nil { //nolint:gosec // jitter needs no secret
-			return nil
+			return nil //nolint:nilerr // ctx ended, which is a clean end
 		}
 		pause = min(2*pause, s.opts.MaxPause)
 	}
@@ -88,7 +88,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 func (s *Subscriber) listen(ctx context.Context) (confirmed bool, err error) {
 	sub := s.client.Subscribe(ctx)
 	defer sub.Close()                                          //nolint:errcheck // a lost connection has nothing to say
-	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) //nolint:errcheck // wakes the reader
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // wakes the reader
 	defer stop()
 	if err := sub.Subscribe(ctx, s.channels...); err != nil {
 		return false, fmt.Errorf("subscribe: %w", err)

@@ -48,7 +48,7 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) //nolint:errcheck // a leftover folder harms nobody
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a leftover folder harms nobody
 	s := &Server{t: t, bin: bin, dir: dir}
 	// The port is free when we ask and may be taken when the server does: then another is tried.
 	for range 3 {
@@ -109,7 +109,7 @@ func (s *Server) signal(sig syscall.Signal) {
 }
 
 func (s *Server) start(ctx context.Context) error {
-	log, err := os.Create(filepath.Join(s.dir, "redis.log")) //nolint:gosec // the path is ours
+	log, err := os.Create(filepath.Join(s.dir, "redis.log")) // the path is ours
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 package migrations_test
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -64,7 +64,7 @@ func TestEntryAndEffectAreCommittedTogetherOrNotAtAll(t *testing.T) {
 
 	require.NoError(t, create("a", nil))
 	require.Equal(t, 1, count(t, audit))
-	require.Error(t, create("b", fmt.Errorf("changed my mind")))
+	require.Error(t, create("b", errors.New("changed my mind")))
 	require.True(t, pg.IsUnique(create("a", nil), ""))
 
 	require.Equal(t, 1, count(t, audit))

@@ -35,14 +35,14 @@ type Measurer struct {
 
 // NewMeasurer returns a measurer; every is the pause between two looks.
 func NewMeasurer(st outboxes, reg prometheus.Registerer, clk clock.Clock, log *zap.Logger, every time.Duration) *Measurer {
-	make := promauto.With(reg)
+	with := promauto.With(reg)
 	return &Measurer{
 		store: st, clk: clk, log: log, every: every,
-		entries: make.NewGauge(prometheus.GaugeOpts{Name: "postrider_audit_outbox_entries", Help: "Entries that wait to be chained, at the last look."}),
-		oldest: make.NewGauge(prometheus.GaugeOpts{
+		entries: with.NewGauge(prometheus.GaugeOpts{Name: "postrider_audit_outbox_entries", Help: "Entries that wait to be chained, at the last look."}),
+		oldest: with.NewGauge(prometheus.GaugeOpts{
 			Name: "postrider_audit_outbox_oldest_seconds", Help: "Age of the oldest entry that waits, by the database's time, at the last look.",
 		}),
-		failed: make.NewCounter(prometheus.CounterOpts{Name: "postrider_audit_outbox_looks_failed_total", Help: "Looks at the outbox that failed."}),
+		failed: with.NewCounter(prometheus.CounterOpts{Name: "postrider_audit_outbox_looks_failed_total", Help: "Looks at the outbox that failed."}),
 	}
 }
 
