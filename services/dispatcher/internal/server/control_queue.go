@@ -50,7 +50,7 @@ func (s *Queues) ListQueues(ctx context.Context, req *queuev1.ListQueuesRequest)
 		return nil, wireError(err)
 	}
 	list := listing{"queues", by.Tenant.String(), req.GetPrefix()}
-	after, err := list.cursor(req.GetPageToken())
+	after, err := list.nameCursor(req.GetPageToken())
 	if err != nil {
 		return nil, wireError(err)
 	}
@@ -136,7 +136,7 @@ func (s *Queues) ListPartitions(ctx context.Context, req *queuev1.ListPartitions
 		return nil, wireError(err)
 	}
 	list := listing{"partitions", by.Tenant.String(), req.GetQueue()}
-	after, err := list.cursor(req.GetPageToken())
+	after, err := list.nameCursor(req.GetPageToken())
 	if err != nil {
 		return nil, wireError(err)
 	}

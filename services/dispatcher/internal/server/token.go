@@ -8,6 +8,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
 )
 
 const (
@@ -45,6 +46,15 @@ func (l listing) cursor(token string) (string, error) {
 		return "", badToken("belongs to another listing, or is damaged")
 	}
 	return cursor, nil
+}
+
+// nameCursor is cursor for a listing by name: what no name can be is refused too, for the check sum is no secret.
+func (l listing) nameCursor(token string) (string, error) {
+	name, err := l.cursor(token)
+	if err == nil && queue.CheckOptionalName("page_token", name) != nil {
+		return "", badToken("is damaged")
+	}
+	return name, err
 }
 
 func (l listing) sum(cursor string) uint64 {

@@ -31,6 +31,18 @@ func TestPageTokenOfAnotherListingIsRefused(t *testing.T) {
 	}
 }
 
+func TestForgedPageTokenIsRefusedBeforeItReachesTheDatabase(t *testing.T) {
+	t.Parallel()
+	list := listing{"queues", "a"}
+	for _, cursor := range []string{"a\x00b", "a\xffb", string(make([]byte, 300))} {
+		_, err := list.nameCursor(list.next(cursor))
+		require.ErrorIs(t, err, &invalid.Error{Code: invalid.TokenMalformed})
+	}
+	name, err := list.nameCursor(list.next("ä"))
+	require.NoError(t, err)
+	require.Equal(t, "ä", name)
+}
+
 func FuzzPageToken(f *testing.F) {
 	list := listing{"queues", "a"}
 	f.Add(list.next("x"))

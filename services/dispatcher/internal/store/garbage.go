@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"postrider.dev/pkg/pg"
 )
 
@@ -79,7 +81,7 @@ func (c *Control) purgeUpTo(ctx context.Context, tx pg.Tx, statement string, id 
 	return tag.RowsAffected() == int64(most), nil
 }
 
-// purgeKeys frees the shard's idempotency keys in the next stretch of their table and reports whether there are stretches left.
+// purgeKeys frees the idempotency keys of the shard, and of others that are as far, in the next stretch of their table and reports whether there are stretches left.
 func (c *Control) purgeKeys(ctx context.Context, tx pg.Tx, g garbage) (bool, error) {
 	var pages int64
 	if err := tx.QueryRow(ctx, c.s.sql.text("garbage_key_pages")).Scan(&pages); err != nil {
@@ -88,10 +90,18 @@ func (c *Control) purgeKeys(ctx context.Context, tx pg.Tx, g garbage) (bool, err
 	if g.page >= pages {
 		return false, nil
 	}
+	rows, err := tx.Query(ctx, c.s.sql.text("garbage_shards_at"), g.page)
+	if err != nil {
+		return false, fmt.Errorf("find shards to free: %w", err)
+	}
+	shards, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return false, fmt.Errorf("find shards to free: %w", err)
+	}
 	next := min(g.page+purgeKeyPages, pages)
 	first, last := fmt.Sprintf("(%d,0)", g.page), fmt.Sprintf("(%d,0)", next)
-	if err := c.exec(ctx, tx, "garbage_keys", first, last, g.id); err != nil {
+	if err := c.exec(ctx, tx, "garbage_keys", first, last, shards); err != nil {
 		return false, err
 	}
-	return true, c.exec(ctx, tx, "garbage_page", next, g.kind, g.id)
+	return true, c.exec(ctx, tx, "garbage_page", next, shards)
 }

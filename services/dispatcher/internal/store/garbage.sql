@@ -36,13 +36,17 @@ DELETE FROM dispatcher.segments WHERE shard_id = @id AND base_offset = ANY (ARRA
 -- name: garbage_key_pages
 SELECT pg_relation_size('dispatcher.idempotency_keys') / current_setting('block_size')::bigint;
 
+-- name: garbage_shards_at
+-- Shards whose keys are freed up to the same page go on together, so that many deletes cost one walk over the table.
+SELECT id FROM dispatcher.garbage WHERE kind = 'shard' AND page = @page ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED;
+
 -- name: garbage_keys
 -- Keys have no index by shard, and need none for anything else: a stretch of the table is read by place. Nothing is added for a sealed shard.
 DELETE FROM dispatcher.idempotency_keys
-WHERE ctid >= @first::tid AND ctid < @last::tid AND shard_id = @id;
+WHERE ctid >= @first::tid AND ctid < @last::tid AND shard_id = ANY (@ids::bigint[]);
 
 -- name: garbage_page
-UPDATE dispatcher.garbage SET page = @page WHERE kind = @kind AND id = @id;
+UPDATE dispatcher.garbage SET page = @page WHERE kind = 'shard' AND id = ANY (@ids::bigint[]);
 
 -- name: garbage_shard
 WITH catalogued AS (DELETE FROM dispatcher.catalogued WHERE shard_id = @id)

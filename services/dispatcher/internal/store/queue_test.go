@@ -239,6 +239,7 @@ func TestPurgersShareTheWorkAndSurviveEachOther(t *testing.T) {
 		for range 250 {
 			c.push(q, msg("p", "x"))
 		}
+		c.exec(`INSERT INTO dispatcher.idempotency_keys SELECT gen_random_uuid(), $1, i, 1, NULL, now() FROM generate_series(1, 500) i`, q.Shards[0])
 		_, err := c.control.DeleteQueue(t.Context(), by("a"), name, false)
 		require.NoError(t, err)
 	}
@@ -252,7 +253,8 @@ func TestPurgersShareTheWorkAndSurviveEachOther(t *testing.T) {
 		}
 	}))
 	c.purgeAll()
-	require.Zero(t, scan[int64](c.bench, "SELECT (SELECT count(*) FROM dispatcher.segments) + (SELECT count(*) FROM dispatcher.queues)"))
+	require.Zero(t, scan[int64](c.bench, `SELECT (SELECT count(*) FROM dispatcher.segments) + (SELECT count(*) FROM dispatcher.queues)
+		+ (SELECT count(*) FROM dispatcher.idempotency_keys) + (SELECT count(*) FROM dispatcher.shards) + (SELECT count(*) FROM dispatcher.garbage)`))
 }
 
 func TestQueuesAreListedByNameWithinTheirPrefixAndTenant(t *testing.T) {
