@@ -25,7 +25,7 @@ const (
 	HeaderRepeated  Code = "HEADER_REPEATED"
 	TextInvalid     Code = "TEXT_INVALID" // a value that is not UTF-8 or holds NUL
 	MessageTooLarge Code = "MESSAGE_TOO_LARGE"
-	TokenMalformed  Code = "TOKEN_MALFORMED"
+	TokenMalformed  Code = "TOKEN_MALFORMED" //nolint:gosec // a code, not a credential
 	IDMalformed     Code = "ID_MALFORMED"
 	GroupMismatch   Code = "GROUP_MISMATCH" // an existing group was asked for with other fixed settings
 )

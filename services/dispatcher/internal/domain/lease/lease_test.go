@@ -55,8 +55,10 @@ func TestMangledTokensAreRefused(t *testing.T) {
 	good := lease.Token{{GroupShard: 5, Epoch: lease.MakeEpoch(77, 1)}, {GroupShard: 9, Epoch: lease.MakeEpoch(1, 0)}}
 	unordered := lease.Token{good[1], good[0]}
 	twice := lease.Token{good[0], good[0]}
-	texts := []string{"", "A", "not base64!", good.String() + "A", good.String() + "=", good.String()[1:], strings.ToLower(good.String()),
-		lease.Token{}.String(), unordered.String(), twice.String(), strings.Repeat("A", lease.MaxTokenText+1), "\x00"}
+	texts := []string{
+		"", "A", "not base64!", good.String() + "A", good.String() + "=", good.String()[1:], strings.ToLower(good.String()),
+		lease.Token{}.String(), unordered.String(), twice.String(), strings.Repeat("A", lease.MaxTokenText+1), "\x00",
+	}
 	for i := range good.String() {
 		flipped := []byte(good.String())
 		flipped[i] ^= 1

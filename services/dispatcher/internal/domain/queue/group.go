@@ -36,10 +36,10 @@ func ParseOnFailure(s string) (OnFailure, error) {
 // ParseStart reads where a group begins: earliest (also for the empty text), latest, or an RFC 3339 instant. A bad value is an error,
 // never "from the beginning".
 func ParseStart(s string) (Start, error) {
-	switch StartKind(s) {
-	case "", Earliest:
+	if s == "" || s == string(Earliest) {
 		return Start{Kind: Earliest}, nil
-	case Latest:
+	}
+	if s == string(Latest) {
 		return Start{Kind: Latest}, nil
 	}
 	at, err := time.Parse(time.RFC3339Nano, s)

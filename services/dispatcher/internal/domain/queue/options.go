@@ -3,6 +3,7 @@ package queue
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -25,17 +26,30 @@ const (
 	OptMaxGroups         Option = "max_groups"
 )
 
-// Bounds and the defaults of DESIGN 16.
+// Bounds and defaults. Changing a default changes every queue that did not choose.
 const (
-	MinLease, DefaultLease, MaxLease                                    = time.Second, 30 * time.Second, 12 * time.Hour
-	MinAttempts, DefaultAttempts, MaxAttempts                           = 1, 5, 1_000
-	DefaultBackoffBase, MaxBackoffBase                                  = time.Second, time.Hour
-	DefaultBackoffCap, MaxBackoffCap                                    = 5 * time.Minute, 12 * time.Hour
-	MinMessageBytes, DefaultMessageBytes, MaxMessageBytes               = 1, 1 << 20, NodeMessageBytes
-	DefaultIdempotencyWindow, MaxIdempotencyWindow                      = time.Hour, 7 * 24 * time.Hour
-	MinShards, DefaultShards, MaxShards                                 = 1, 1, 64
-	MinGroups, DefaultGroups, MaxGroups                                 = 1, 100, 10_000
-	MaxDelay                                              time.Duration = 12 * time.Hour // of a nack
+	MinLease                 = time.Second
+	DefaultLease             = 30 * time.Second
+	MaxLease                 = 12 * time.Hour
+	MinAttempts              = 1
+	DefaultAttempts          = 5
+	MaxAttempts              = 1_000
+	DefaultBackoffBase       = time.Second
+	MaxBackoffBase           = time.Hour
+	DefaultBackoffCap        = 5 * time.Minute
+	MaxBackoffCap            = 12 * time.Hour
+	MinMessageBytes          = 1
+	DefaultMessageBytes      = 1 << 20
+	MaxMessageBytes          = NodeMessageBytes
+	DefaultIdempotencyWindow = time.Hour
+	MaxIdempotencyWindow     = 7 * 24 * time.Hour
+	MinShards                = 1
+	DefaultShards            = 1
+	MaxShards                = 64
+	MinGroups                = 1
+	DefaultGroups            = 100
+	MaxGroups                = 10_000
+	MaxDelay                 = 12 * time.Hour // of a nack
 )
 
 // Options are the settings somebody chose; nil means the default. This is what is stored, so that a default may change.
@@ -175,7 +189,7 @@ func ParsePatch(raw []byte) (Patch, error) {
 	if _, err := d.Token(); err != nil {
 		return Patch{}, invalid.New(invalid.OptionType, "options", "is not well-formed JSON")
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // io.EOF is never wrapped by a Decoder
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Patch{}, invalid.New(invalid.OptionType, "options", "has something behind the object")
 	}
 	return p, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -178,7 +179,7 @@ func BenchmarkDecode1000x256(b *testing.B) {
 	enc, dec := newCodec(b)
 	frames := make([]segment.Frame, 1000)
 	for i := range frames {
-		frames[i] = frameOf(message.Message{Partition: fmt.Sprintf("p-%d", i%100), Payload: bytes.Repeat([]byte(fmt.Sprint(i)), 64)})
+		frames[i] = frameOf(message.Message{Partition: fmt.Sprintf("p-%d", i%100), Payload: bytes.Repeat([]byte(strconv.Itoa(i)), 64)})
 	}
 	out, _, err := enc.Build(frames)
 	require.NoError(b, err)

@@ -25,6 +25,7 @@ func half() float64 { return 0.5 }
 
 // benchPopAck lets one consumer ack its lease and pop the next in one plan, on a view of 16k messages.
 func benchPopAck(b *testing.B, batch int, mode queue.Mode, keys int) {
+	b.Helper()
 	v, err := window.Load(window.Snapshot{Row: window.Row{ID: 1, Version: 1, Hot: settled.Start(0)}}, policy(mode, queue.Block))
 	if err != nil {
 		b.Fatal(err)
@@ -80,9 +81,10 @@ func BenchmarkPopAck1(b *testing.B)          { benchPopAck(b, 1, queue.Ordered, 
 
 // stuckWorld is one partition with a million messages held by a lease, and one message of others for each hundred of it.
 func stuckWorld(b *testing.B) *sim {
+	b.Helper()
 	s := newSim(b, queue.Ordered, queue.Block)
 	for base := range 1010 {
-		hashes := same(1, 1000)
+		hashes := ofKeyOne(1000)
 		for i := 0; i < 1000; i += 100 {
 			hashes[i] = uint64(2 + (base*10+i/100)%500)
 		}

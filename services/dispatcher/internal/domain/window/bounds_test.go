@@ -16,7 +16,7 @@ func TestStuckKeyNeitherStopsOthersNorGrows(t *testing.T) {
 	t.Parallel()
 	s := newSim(t, queue.Ordered, queue.Block)
 	for base := range 300 {
-		hashes := same(1, 1000)
+		hashes := ofKeyOne(1000)
 		for i := 500; i < 510; i++ {
 			hashes[i] = uint64(2 + (base*10+i)%50)
 		}
@@ -99,7 +99,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newSim(t, queue.Shared, queue.Block)
 	window.SetLeaseLimits(s.v, 5, 12)
-	s.log.Append(same(1, 100)...)
+	s.log.Append(ofKeyOne(100)...)
 
 	for range 5 {
 		require.Equal(t, window.Done, s.pop(2).Result)
@@ -204,7 +204,7 @@ func TestEntriesComeBackAsTheyWere(t *testing.T) {
 
 		require.NoError(t, err)
 		require.Equal(t, alone, gotAlone)
-		require.Equal(t, len(entries), len(got))
+		require.Len(t, got, len(entries))
 		for i := range entries {
 			require.Equal(t, entries[i], got[i])
 		}
@@ -225,7 +225,7 @@ func FuzzDecodeEntries(f *testing.F) {
 		}
 		_, again, err := window.DecodeEntries(window.EncodeEntries(nil, alone, entries))
 		require.NoError(t, err)
-		require.Equal(t, len(entries), len(again))
+		require.Len(t, again, len(entries))
 	})
 }
 

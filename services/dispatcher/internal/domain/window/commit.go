@@ -106,38 +106,8 @@ func (v *View) Commit(c Change, stamp Stamp) {
 		v.dropped = true
 		return
 	}
-	seq := p.seq - 1
 	v.done.Apply(p.diff)
-	for _, l := range p.leases {
-		v.closeEntries(p, l)
-		if l.open == 0 {
-			v.dropLease(l)
-			continue
-		}
-		if l.extend > 0 {
-			l.expires = max(l.expires, stamp.At+l.extend)
-			heap.Fix(&v.expiry, l.at)
-		}
-	}
-	for _, e := range p.loose {
-		if e.key.remove(e.off) {
-			v.admitted--
-		}
-	}
-	for _, k := range p.keys {
-		if k.mark == seq && k.tookNew > 0 {
-			k.drop(k.tookNew)
-			v.admitted -= k.tookNew
-		}
-		if k.tookNew+k.tookDue > 0 {
-			put(k, slotTurn, nil) // served: its next turn is the last
-		}
-	}
-	for _, l := range p.granted {
-		l.expires = stamp.At + l.extend
-		v.addLease(l)
-		v.relocate(l.entries)
-	}
+	v.commitLeases(p, stamp)
 	for _, u := range c.RetryUpserts {
 		v.putRow(u.row(stamp))
 	}
@@ -155,6 +125,40 @@ func (v *View) Commit(c Change, stamp Stamp) {
 		v.place(k)
 	}
 	p.backs = p.backs[:0]
+}
+
+// commitLeases takes entries out of leases, closes those without any, and grants new ones.
+func (v *View) commitLeases(p *planner, stamp Stamp) {
+	for _, l := range p.leases {
+		v.closeEntries(p, l)
+		if l.open == 0 {
+			v.dropLease(l)
+			continue
+		}
+		if l.extend > 0 {
+			l.expires = max(l.expires, stamp.At+l.extend)
+			heap.Fix(&v.expiry, l.at)
+		}
+	}
+	for _, e := range p.loose {
+		if e.key.remove(e.off) {
+			v.admitted--
+		}
+	}
+	for _, k := range p.keys {
+		if k.tookNew > 0 {
+			k.drop(k.tookNew)
+			v.admitted -= k.tookNew
+		}
+		if k.tookNew+k.tookDue > 0 {
+			put(k, slotTurn, nil) // served: its next turn is the last
+		}
+	}
+	for _, l := range p.granted {
+		l.expires = stamp.At + l.extend
+		v.addLease(l)
+		v.relocate(l.entries)
+	}
 }
 
 // closeEntries takes out of a lease what left it, and collects what comes back.

@@ -30,11 +30,11 @@ type Rows struct {
 func RowsOf(v *View) Rows {
 	r := Rows{Version: v.version, Low: v.done.Low(), Below: v.done.Below(), Hot: *v.done.Hot(), Chunks: v.done.Rows()}
 	for l := v.oldest; l != nil; l = l.next {
-		text := fmt.Sprintf("%d until %d for %q alone %v:", l.epoch, l.expires, l.holder, l.alone)
+		text := fmt.Appendf(nil, "%d until %d for %q alone %v:", l.epoch, l.expires, l.holder, l.alone)
 		for _, e := range l.entries {
-			text += fmt.Sprintf(" %d/%d/%d", e.off, e.key.hash, e.size)
+			text = fmt.Appendf(text, " %d/%d/%d", e.off, e.key.hash, e.size)
 		}
-		r.Leases = append(r.Leases, text)
+		r.Leases = append(r.Leases, string(text))
 	}
 	for _, x := range v.retries {
 		r.Retries = append(r.Retries, x.row)

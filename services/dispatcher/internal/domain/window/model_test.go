@@ -3,6 +3,7 @@ package window_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -246,35 +247,42 @@ func (w *world) check(r windowtest.Record) {
 // TestHistoryKeepsEveryPromise is properties (a) and (b): views on one store, drops and reloads at any point, replayed against the model.
 func TestHistoryKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
-		var pending []plan
-		for range rapid.IntRange(5, 60).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"push", "step", "step", "step", "step", "time", "hold", "hold", "drop"}).Draw(t, "what") {
-			case "push":
-				w.push()
-			case "time":
-				w.mem.Advance(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
-			case "step":
-				i := rapid.IntRange(0, len(w.views)-1).Draw(t, "dispatcher")
-				pending = release(pending, i)
-				w.apply(w.propose(i))
-			case "hold": // a change on its way while others act
-				i := rapid.IntRange(0, len(w.views)-1).Draw(t, "dispatcher")
-				for _, p := range pending {
-					if p.view == i {
-						w.apply(p)
-					}
+	for i := range 5 { // rapid's own number of checks is small for so many kinds of steps
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, history)
+		})
+	}
+}
+
+func history(t *rapid.T) {
+	w := newWorld(t)
+	var pending []plan
+	for range rapid.IntRange(5, 60).Draw(t, "steps") {
+		switch rapid.SampledFrom([]string{"push", "step", "step", "step", "step", "time", "hold", "hold", "drop"}).Draw(t, "what") {
+		case "push":
+			w.push()
+		case "time":
+			w.mem.Advance(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
+		case "step":
+			i := rapid.IntRange(0, len(w.views)-1).Draw(t, "dispatcher")
+			pending = release(pending, i)
+			w.apply(w.propose(i))
+		case "hold": // a change on its way while others act
+			i := rapid.IntRange(0, len(w.views)-1).Draw(t, "dispatcher")
+			for _, p := range pending {
+				if p.view == i {
+					w.apply(p)
 				}
-				pending = append(release(pending, i), w.propose(i))
-			case "drop":
-				i := rapid.IntRange(0, len(w.views)-1).Draw(t, "dispatcher")
-				pending = release(pending, i)
-				w.views[i] = nil
 			}
+			pending = append(release(pending, i), w.propose(i))
+		case "drop":
+			i := rapid.IntRange(0, len(w.views)-1).Draw(t, "dispatcher")
+			pending = release(pending, i)
+			w.views[i] = nil
 		}
-		w.drain()
-	})
+	}
+	w.drain()
 }
 
 func release(pending []plan, view int) []plan {

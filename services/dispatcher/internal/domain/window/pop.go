@@ -158,7 +158,7 @@ func (p *planner) hand(g *picking, k *key, it item, r *retry) {
 }
 
 func (p *planner) grant(g *picking) Outcome {
-	epoch := lease.MakeEpoch(p.v.version+1, uint16(p.ordinal)) //nolint:gosec // bounded by MaxOrdinal in pop
+	epoch := lease.MakeEpoch(p.v.version+1, uint16(p.ordinal))
 	p.ordinal++
 	slices.SortFunc(g.entries, func(a, b entry) int { return cmp.Compare(a.off, b.off) })
 	slices.SortFunc(g.messages, func(a, b Message) int { return cmp.Compare(a.Offset, b.Offset) })

@@ -52,7 +52,7 @@ func (h *retryHeap) Pop() any {
 }
 
 // putRow adds or replaces a retry row. Settled bits and leases MUST be up to date; its key is to be placed afterwards.
-func (v *View) putRow(row RetryRow) *retry {
+func (v *View) putRow(row RetryRow) {
 	r, ok := v.retries[row.Offset]
 	if ok {
 		v.unmark(r)
@@ -66,7 +66,6 @@ func (v *View) putRow(row RetryRow) *retry {
 		r.key.spans = append(r.key.spans, r)
 	}
 	v.locate(r)
-	return r
 }
 
 // dropRow forgets a retry row. Its key is to be placed afterwards.

@@ -95,11 +95,11 @@ func offsets(out window.Outcome) []window.Offset {
 
 func at(offs ...window.Offset) []window.Offset { return append([]window.Offset{}, offs...) }
 
-// same is n messages of one key.
-func same(hash uint64, n int) []uint64 {
+// ofKeyOne is n messages of the key 1.
+func ofKeyOne(n int) []uint64 {
 	list := make([]uint64, n)
 	for i := range list {
-		list[i] = hash
+		list[i] = 1
 	}
 	return list
 }

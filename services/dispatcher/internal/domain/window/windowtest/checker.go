@@ -174,7 +174,7 @@ func (c *Checker) settle(req *window.Settle, out window.Outcome) {
 
 func (c *Checker) item(e window.Epoch, item *window.Item, res window.ItemResult) {
 	l := c.leases[e]
-	switch res.Result {
+	switch res.Result { //nolint:exhaustive // refusals only
 	case window.AlreadySettled:
 		if !c.isDone(item.Offset) {
 			c.flag(RuleRefusal, item.Offset, "is said to be settled")
@@ -234,7 +234,7 @@ func (c *Checker) verdict(e window.Epoch, off window.Offset, v window.Verdict, r
 }
 
 func (c *Checker) settleAt(req *window.SettleAt, out window.Outcome) {
-	switch out.Result {
+	switch out.Result { //nolint:exhaustive // the others cannot be
 	case window.AlreadySettled:
 		if !c.isDone(req.Offset) {
 			c.flag(RuleRefusal, req.Offset, "is said to be settled")

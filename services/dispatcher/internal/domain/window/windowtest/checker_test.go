@@ -242,7 +242,7 @@ func moreBadHistories() []bad {
 			r.Change.LeaseInserts[0].Entries = window.EncodeEntries(nil, true, nil)
 			return r
 		})},
-		{windowtest.RuleRows, "a lowest unsettled offset that is too high", then("pop one of b", 0, func(s *story, r windowtest.Record) windowtest.Record {
+		{windowtest.RuleRows, "a lowest unsettled offset that is too high", then("pop one of b", 0, func(_ *story, r windowtest.Record) windowtest.Record {
 			r.Change.Low = 2
 			return r
 		})},

@@ -2,7 +2,6 @@ package windowtest
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -148,11 +147,4 @@ func (m *Mem) applyRetries(c window.Change, at window.DBTime) {
 		}
 		m.retries[u.Offset] = r
 	}
-}
-
-// sortDead orders dead letters for comparison.
-func sortDead(list []window.DeadLetter) []window.DeadLetter {
-	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b window.DeadLetter) int { return cmp.Compare(a.Offset, b.Offset) })
-	return list
 }
