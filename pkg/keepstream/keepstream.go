@@ -26,7 +26,7 @@ type Config[Req, Resp any] struct {
 	Hello func() *Req
 	// Receive gets the peer's messages in order, from one goroutine. It must not block for long: silence is measured outside it.
 	Receive func(*Resp)
-	// Up is called when a stream's first message has arrived, Down when a stream that was up has ended.
+	// Up is called when a stream's first message has arrived, Down when a stream that was up was lost. That Run ends it is no loss.
 	Up   func()
 	Down func(error)
 	// Silence is how long a peer may send nothing before the stream is given up; 0 means for ever.
@@ -87,7 +87,7 @@ func (s *Stream[Req, Resp]) Run(ctx context.Context) error {
 		wasUp, err := s.once(ctx)
 		if wasUp {
 			pause = s.cfg.RetryMin
-			if s.cfg.Down != nil {
+			if s.cfg.Down != nil && ctx.Err() == nil {
 				s.cfg.Down(err)
 			}
 		}

@@ -87,6 +87,24 @@ func TestAStreamThatEndsIsOpenedAgainAndSaysHelloAgain(t *testing.T) {
 	require.Equal(t, "hello", <-second.out)
 }
 
+func TestTheEndOfARunIsNoLossToReport(t *testing.T) {
+	p := &peer{opened: make(chan *fakeStream, 1)}
+	up, lost := make(chan struct{}, 1), make(chan error, 1)
+	s := keepstream.New(clock.Real{}, keepstream.Config[string, string]{
+		Open: p.open, Up: func() { up <- struct{}{} }, Down: func(err error) { lost <- err },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	(<-p.opened).in <- "welcome"
+	<-up
+
+	cancel()
+
+	require.NoError(t, <-ended)
+	require.Empty(t, lost)
+}
+
 func TestSendDropsAndCountsWhileThePeerHasNotAnswered(t *testing.T) {
 	t.Parallel()
 	p := &peer{opened: make(chan *fakeStream, 1)}

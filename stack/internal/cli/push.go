@@ -148,7 +148,11 @@ func (g *globals) pushLines(ctx context.Context, c *postrider.Client, queue stri
 			}
 		}
 	}
-	if err := errors.Join(in.Err(), flush()); err != nil {
+	err := in.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("line %d is longer than %s", line+1, bytesText(maxLine))
+	}
+	if err := errors.Join(flush(), err); err != nil {
 		return err
 	}
 	if refused > 0 {
@@ -157,6 +161,6 @@ func (g *globals) pushLines(ctx context.Context, c *postrider.Client, queue stri
 	if g.output == "json" {
 		return g.printJSON(map[string]int{"pushed": pushed})
 	}
-	_, err := fmt.Fprintf(g.Out, "queued %d messages\n", pushed)
+	_, err = fmt.Fprintf(g.Out, "queued %d messages\n", pushed)
 	return err
 }

@@ -33,6 +33,12 @@ type globals struct {
 	timeout                    time.Duration
 }
 
+// reachPatience is how long a command looks for a node that answers.
+const reachPatience = 5 * time.Second
+
+// errNobody says that no node answers.
+var errNobody = errors.New("no node answers")
+
 // ErrUsage is matched by errors that come from how the command was called.
 var ErrUsage = errors.New("usage")
 
@@ -44,6 +50,8 @@ func New(s Streams, version string) *cobra.Command {
 		Short:         "A highly available message broker on the PostgreSQL and Redis you already run",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          noSuchCommand,
+		RunE:          help,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if g.output != "table" && g.output != "json" {
 				return fmt.Errorf("%w: --output is table or json, not %q", ErrUsage, g.output)
@@ -61,6 +69,7 @@ func New(s Streams, version string) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.AddCommand(newPush(g), newPop(g), newAck(g), newQueue(g), newDLQ(g), newUp(g, version), newHost(g), newVersion(g, version))
+	explainUsage(root)
 	return root
 }
 
@@ -79,6 +88,9 @@ func newVersion(g *globals, version string) *cobra.Command {
 
 // Explain turns an error into what a person can do about it.
 func Explain(err error) string {
+	if errors.Is(err, errNobody) {
+		return err.Error() + "\nIs a node running? `postrider up` starts one; --addr names another."
+	}
 	e, ok := errors.AsType[*postrider.Error](err)
 	if !ok {
 		return err.Error()
@@ -115,7 +127,24 @@ func (g *globals) with(ctx context.Context, wait time.Duration, f func(context.C
 	defer c.Close() //nolint:errcheck // the process ends
 	ctx, cancel := context.WithTimeout(ctx, g.timeout+wait)
 	defer cancel()
+	if err := g.reach(ctx, c); err != nil {
+		return err
+	}
 	return f(ctx, c)
+}
+
+// reach waits until a node answers. The client would look for one as long as the command may take; whoever types a command should learn sooner
+// that nobody is there.
+func (g *globals) reach(ctx context.Context, c *postrider.Client) error {
+	looking, cancel := context.WithTimeout(ctx, reachPatience)
+	defer cancel()
+	if c.Connected(looking) == nil {
+		return nil
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w at %s", errNobody, g.addr)
 }
 
 func or(a, b string) string {

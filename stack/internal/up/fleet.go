@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -96,18 +97,30 @@ func startHost(o Options, n int, environ []string) (*host, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", h.name, err), log.Close())
 	}
-	if err := h.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", h.name, err), log.Close())
+	started := make(chan error)
+	go h.run(out, log, started) // ends with the process; stopAll waits for it
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("%s: %w", h.name, err)
 	}
 	if err := os.WriteFile(h.pidFile, []byte(strconv.Itoa(h.cmd.Process.Pid)+"\n"), 0o600); err != nil {
 		o.say("%s: %v", h.name, err)
 	}
-	go h.watch(out, log) // ends with the process; stopAll waits for it
 	return h, nil
 }
 
-// watch reads the process's output and waits for its end.
-func (h *host) watch(out io.Reader, log *os.File) {
+// run starts the process, reads its output and waits for its end. The thread is kept so long: the system takes the end of the thread that started a
+// process for the end of its parent.
+func (h *host) run(out io.Reader, log *os.File, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := h.cmd.Start()
+	if err != nil {
+		err = errors.Join(err, log.Close())
+	}
+	started <- err
+	if err != nil {
+		return
+	}
 	lines := bufio.NewScanner(out)
 	announced := false
 	for lines.Scan() {

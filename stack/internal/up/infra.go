@@ -2,17 +2,19 @@
 package up
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
+	"postrider.dev/pkg/child"
 	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/localpg"
 )
@@ -69,7 +71,7 @@ func (in *Infra) startPostgres(ctx context.Context, clk clock.Clock, o InfraOpti
 	binaries, err := localpg.Find(ctx)
 	if missing, ok := errors.AsType[*localpg.MissingError](err); ok {
 		o.Progress(missing.Error() + "; downloading a build of it, once")
-		binaries, err = localpg.Download(ctx, o.DownloadURL, filepath.Join(o.Dir, "pgbin"))
+		binaries, err = localpg.Download(ctx, cmp.Or(o.DownloadURL, localpg.DefaultRepository), filepath.Join(o.Dir, "pgbin"))
 	}
 	if err != nil {
 		return err
@@ -142,20 +144,21 @@ func (in *Infra) startRedisServer(ctx context.Context, clk clock.Clock, path str
 	if err != nil {
 		return fmt.Errorf("redis port: %w", err)
 	}
-	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--loglevel", "warning") //nolint:gosec,noctx // the path is the machine's own redis-server; the closer ends it
-	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
-	bindToParent(cmd)
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start redis-server: %w", err)
+	server, err := child.Launch(ctx, child.Spec{Program: path, Args: []string{
+		"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--loglevel", "warning",
+	}})
+	if err != nil {
+		return err
 	}
-	in.closers = append(in.closers, func(context.Context) error {
-		killed := cmd.Process.Kill()
-		_ = cmd.Wait() // the error is the kill
-		return killed
+	in.closers = append(in.closers, func(ctx context.Context) error {
+		return server.Stop(ctx, clk, child.Step{Signal: syscall.SIGTERM, Patience: redisPatience})
 	})
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	for !answers(ctx, addr) {
+		if server.Ended() {
+			return fmt.Errorf("redis-server ended before it answered: %w", server.Err())
+		}
 		if err := clk.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("redis-server does not answer on %s: %w", addr, err)
 		}

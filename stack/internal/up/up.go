@@ -117,6 +117,9 @@ func explain(o Options, err error) error {
 	if _, ok := errors.AsType[*localpg.VersionError](err); ok {
 		return fmt.Errorf("%w; install that version, or move %s away and start afresh", err, filepath.Join(o.Dir, "postgres"))
 	}
+	if errors.Is(err, localpg.ErrInUse) {
+		return fmt.Errorf("%w; is `postrider up` running there already? --data chooses another folder", err)
+	}
 	return err
 }
 
