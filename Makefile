@@ -1,6 +1,6 @@
 # Names of the few commands. The logic is in scripts/, one file a command, so that it can be read, linted and run alone.
 .DEFAULT_GOAL := help
-.PHONY: help up down demo test check gen fmt lint tidy breaking vuln test-fresh mutants fuzz images
+.PHONY: help up down demo test check gen fmt lint tidy breaking vuln test-fresh mutants fuzz images bench
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ vuln: ## known vulnerabilities in what we depend on
 
 test-fresh: ## follow the README in an empty Debian root (needs root and debootstrap)
 	@scripts/test-fresh
+
+bench: ## measure push, pop and both together beside bare SQL (ARGS="-rounds 3 -run REST")
+	@scripts/bench $(ARGS)
 
 mutants: ## break the code on purpose and see the named tests go red
 	@scripts/mutants
