@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,8 +77,11 @@ func (h *host) start(ctx context.Context) (string, error) {
 
 func (h *host) startLocked(ctx context.Context) (string, error) {
 	h.templates = make(map[string]*template)
-	if url := os.Getenv("PGTEST_URL"); url != "" {
-		return url, nil
+	if given := os.Getenv("PGTEST_URL"); given != "" {
+		if u, err := url.Parse(given); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+			return "", errors.New("PGTEST_URL must be a postgres:// URL")
+		}
+		return given, nil
 	}
 	if !h.inMain {
 		return "", errors.New("this package needs: func TestMain(m *testing.M) { pgtest.Main(m) }")

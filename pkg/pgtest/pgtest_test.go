@@ -1,7 +1,10 @@
 package pgtest_test
 
 import (
+	"os"
+	"os/exec"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -97,4 +100,45 @@ func TestOwnServerCanBeKilledAndComesBackWithItsData(t *testing.T) {
 	var answer int
 	require.NoError(t, db.QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
 	require.Equal(t, 42, answer)
+}
+
+// inner runs tests of this package in a process of its own, with $PGTEST_URL set.
+func inner(t *testing.T, url, tests string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", tests, "-test.v")
+	cmd.Env = append(os.Environ(), "PGTEST_URL="+url)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestAnotherServerMayBeUsedBySeveralProcesses(t *testing.T) {
+	t.Parallel()
+	server := pgtest.NewServer(t, localpg.Options{TCP: true})
+	var runs sync.WaitGroup
+	for range 3 {
+		runs.Go(func() {
+			if out, err := inner(t, server.TCPDSN("postgres"), "TestEachTest|TestRole|TestFrozenNow"); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	runs.Wait()
+
+	db, err := pg.Open(t.Context(), server.DSN("postgres"), pg.Options{})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	var left, templates int
+	require.NoError(t, db.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE datname LIKE 't\_%' OR datname LIKE 'unfinished%'),
+		count(*) FILTER (WHERE datname LIKE 'template\_%') FROM pg_database`).Scan(&left, &templates))
+	require.Zero(t, left, "clones are dropped")
+	require.Equal(t, 3, templates, "templates are made once for all")
+}
+
+func TestURLThatIsNoneFailsTheTest(t *testing.T) {
+	t.Parallel()
+
+	out, err := inner(t, "host=/tmp", "TestFrozenNow")
+
+	require.Error(t, err)
+	require.Contains(t, out, "PGTEST_URL")
 }
