@@ -149,7 +149,7 @@ func (p *planner) hand(g *picking, k *key, it item, r *retry) {
 		k.tookNew++
 	}
 	if cap(g.entries) == 0 {
-		n := min(g.req.MaxMessages, max(p.v.admitted, 16))
+		n := max(1, min(g.req.MaxMessages, max(p.v.admitted, 16)))
 		g.entries, g.messages = make([]entry, 0, n), make([]Message, 0, n)
 	}
 	g.entries = append(g.entries, entry{off: it.off, key: k, size: it.size})

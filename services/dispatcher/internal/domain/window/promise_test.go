@@ -129,6 +129,25 @@ func TestAckBesideANackOfAnEarlierMessageCounts(t *testing.T) {
 	require.Equal(t, at(0, 2), offsets(again))
 }
 
+func TestNackOfAWholeLeaseChargesTheFirstOfEachPartition(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, queue.Ordered, queue.Block)
+	s.p.MaxAttempts = 1
+	s.reload()
+	s.log.Append(1, 1, 1, 2, 2)
+	out := s.pop(5)
+
+	s.settle(out.Epoch, window.Item{Offset: window.MaxOffset, Through: true, Verdict: window.Nack})
+	again := s.pop(5)
+
+	dead := s.mem.DeadLetters()
+	require.Len(t, dead, 2)
+	require.EqualValues(t, 0, dead[0].Offset)
+	require.EqualValues(t, 3, dead[1].Offset)
+	require.Equal(t, at(1, 2, 4), offsets(again))
+	require.Equal(t, 1, again.Messages[0].Attempt)
+}
+
 func TestSkipLetsLaterMessagesGoOn(t *testing.T) {
 	t.Parallel()
 	s := newSim(t, queue.Ordered, queue.Skip)

@@ -53,6 +53,9 @@ func (p *planner) item(l *leaseState, item *Item) ItemResult {
 			continue
 		}
 		one := p.verdict(l, i, item)
+		if item.Verdict == Nack && one.Result == DeadLettered && p.v.blocks {
+			p.giveBackBehind(l, i) // who gives up on a batch was at the first of a partition, not at all of them
+		}
 		if res.Count == 0 || one.Result == Retrying {
 			res.Result, res.Delay = one.Result, one.Delay
 		}

@@ -124,11 +124,12 @@ type Verdict uint8
 // The verdicts.
 const (
 	Ack    Verdict = iota + 1 // done
-	Nack                      // failed: again after a delay, or a dead letter if it was the last attempt
+	Nack                      // failed: again after a delay, or a dead letter if it was the last attempt. Through: see Item
 	Reject                    // dead letter now
 )
 
-// Item is the verdict about one message of a lease, or about all open ones up to it.
+// Item is the verdict about one message of a lease, or about all open ones up to it. In ordered mode a Through nack means the first open
+// message of each partition; the others come back uncharged (a group that skips failures takes it of each message).
 type Item struct {
 	Offset   Offset
 	Through  bool // the verdict holds for every message of the lease that is still open, up to and including Offset

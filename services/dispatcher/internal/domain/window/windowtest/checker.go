@@ -202,6 +202,9 @@ func (c *Checker) item(e window.Epoch, item *window.Item, res window.ItemResult)
 		hash, _ := c.hash(off)
 		if off <= item.Offset && l.open[off] && (!item.Keyed || hash == item.Hash) {
 			c.verdict(e, off, item.Verdict, 0)
+			if item.Verdict == window.Nack && c.blocks() {
+				c.closeBehind(e, off)
+			}
 		}
 	}
 }
