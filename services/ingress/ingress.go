@@ -31,16 +31,34 @@ func Migrations() migrate.Set { return migrations.Set() }
 
 // Run serves until ctx ends or a part fails, then drains for at most cfg.DrainTimeout. nil means a clean end.
 func Run(ctx context.Context, cfg Config, env run.Env) error {
+	err := serve(ctx, cfg, env)
+	if started := (*startError)(nil); ctx.Err() != nil && errors.As(err, &started) {
+		return nil // it was told to stop before it had opened its database, which is no failure
+	}
+	return err
+}
+
+// startError is why nothing was served.
+type startError struct {
+	doing string
+	err   error
+}
+
+func (e *startError) Error() string { return e.doing + ": " + e.err.Error() }
+
+func (e *startError) Unwrap() error { return e.err }
+
+func serve(ctx context.Context, cfg Config, env run.Env) error {
 	if cfg.Migrate {
 		if _, err := migrate.Up(ctx, env.Clock, cfg.DirectURL().Reveal(), Migrations()); err != nil {
-			return fmt.Errorf("migrate: %w", err)
+			return &startError{"migrate", err}
 		}
 	}
 	db, err := pg.Open(ctx, cfg.DatabaseURL.Reveal(), pg.Options{
 		AppName: "postrider-ingress", MaxConns: cfg.PoolSize, Traces: env.Traces, Clock: env.Clock,
 	})
 	if err != nil {
-		return fmt.Errorf("open database: %w", err)
+		return &startError{"open database", err}
 	}
 	defer db.Close()
 

@@ -80,11 +80,11 @@ func badItemAlone(t *testing.T, k kit) {
 	for _, r := range resp.GetResults() {
 		codes = append(codes, r.GetError().GetCode())
 	}
-	require.Equal(t, "", codes[0])
+	require.Empty(t, codes[0])
 	require.Equal(t, "NAME_TOO_LONG", codes[1])
 	require.Contains(t, []string{"JSON_TOO_DEEP", "PAYLOAD_NOT_JSON"}, codes[2])
 	require.Equal(t, "NAME_HAS_NUL", codes[3])
-	require.Equal(t, "", codes[4])
+	require.Empty(t, codes[4])
 	require.Equal(t, []string{"1", "4"}, payloadsOf(pop(t, k, q, 10)))
 }
 

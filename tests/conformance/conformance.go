@@ -56,7 +56,7 @@ type testCase struct {
 func Run(t *testing.T, target Target) {
 	t.Helper()
 	var names atomic.Int64
-	run := strconv.FormatInt(time.Now().UnixNano()%1e9, 36) //nolint:forbidigo // names of one run must not meet those of another
+	run := strconv.FormatInt(time.Now().UnixNano()%1e9, 36)
 	fresh := func(prefix string) string { return prefix + "-" + run + "-" + strconv.FormatInt(names.Add(1), 10) }
 	surfaces := map[string]func(t *testing.T, key string) Client{
 		"rest": func(_ *testing.T, key string) Client { return target.REST(key) },

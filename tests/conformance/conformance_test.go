@@ -32,6 +32,7 @@ const adminKey = "prk_admin_0123456789ABCDEFGHIJKLMNOP"
 const auditStub = `CREATE SCHEMA audit; CREATE FUNCTION audit.enqueue(text, text, text, text, jsonb) RETURNS void LANGUAGE sql AS ''`
 
 func TestSurfaceAgainstADispatcherInMemory(t *testing.T) {
+	t.Parallel()
 	target := start(t)
 	conformance.Run(t, target)
 }
@@ -43,11 +44,12 @@ func start(t *testing.T) conformance.Target {
 	_, err := database.Open(pg.Options{}).Exec(t.Context(), auditStub)
 	require.NoError(t, err)
 	network := memnet.New()
-	listeners := map[string]net.Listener{}
-	for _, name := range []string{"http", "grpc", "admin"} {
+	listeners := map[string]net.Listener{} // by address: opened first, so that no port can be taken meanwhile
+	listen := func() string {
 		l, err := memnet.ListenTCP(t.Context(), "127.0.0.1:0")
 		require.NoError(t, err)
-		listeners[name] = l
+		listeners[l.Addr().String()] = l
+		return l.Addr().String()
 	}
 	env := run.Env{
 		Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{},
@@ -61,11 +63,7 @@ func start(t *testing.T) conformance.Target {
 	}
 	cfg := ingress.Defaults()
 	cfg.DatabaseURL = config.Secret(database.URL())
-	cfg.HTTPAddr, cfg.GRPCAddr, cfg.AdminAddr = listeners["http"].Addr().String(), listeners["grpc"].Addr().String(), listeners["admin"].Addr().String()
-	for name, l := range listeners {
-		listeners[l.Addr().String()] = l
-		delete(listeners, name)
-	}
+	cfg.HTTPAddr, cfg.GRPCAddr, cfg.AdminAddr = listen(), listen(), listen()
 	cfg.DispatcherAddrs = []string{"mem:dispatcher"}
 	cfg.AdminKey = adminKey
 	cfg.DrainTimeout = 5 * time.Second

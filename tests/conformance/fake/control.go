@@ -43,7 +43,7 @@ func (c *control) need(tenant, name string) (*queue, error) {
 func (q *queue) show() *queuev1.Queue {
 	return &queuev1.Queue{
 		Id: q.id, Name: q.name, Options: q.options, ConfigVersion: q.version, CreatedAt: timestamppb.New(q.created),
-		Messages: int64(len(q.messages)), Groups: int32(len(q.groups)), DeadLetters: int64(len(q.dead)), //nolint:gosec // G115: small
+		Messages: int64(len(q.messages)), Groups: int32(len(q.groups)), DeadLetters: int64(len(q.dead)),
 	}
 }
 

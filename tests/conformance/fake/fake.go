@@ -49,7 +49,9 @@ func (d *Dispatcher) Serve(ctx context.Context, l net.Listener) error {
 	select {
 	case <-ctx.Done():
 		s.Stop()
-		<-done
+		if err := <-done; err != nil {
+			return err
+		}
 		return nil
 	case err := <-done:
 		return err
@@ -104,7 +106,7 @@ func (d *Dispatcher) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.Excha
 	for {
 		m, err := stream.Recv()
 		if err != nil {
-			return nil //nolint:nilerr // the client ended
+			return nil
 		}
 		for _, op := range m.GetOperations() {
 			if id := op.GetCancel(); id != 0 {
@@ -167,7 +169,7 @@ func failure(err error) *dispatcherv1.Result_Error {
 
 func (d *Dispatcher) waitPop(ctx context.Context, op *dispatcherv1.Operation) *dispatcherv1.Result {
 	res := &dispatcherv1.Result{Id: op.GetId()}
-	end := time.NewTimer(op.GetPop().GetWait().AsDuration()) //nolint:forbidigo // a fake of a remote process
+	end := time.NewTimer(op.GetPop().GetWait().AsDuration())
 	defer end.Stop()
 	for {
 		d.mu.Lock()

@@ -54,7 +54,7 @@ func (d *Dispatcher) ensure(tenant, name string) *queue {
 	q := d.find(tenant, name)
 	if q == nil {
 		q = &queue{
-			name: name, id: "q" + strconv.Itoa(len(d.queues)+1), created: time.Now(), version: 1, options: defaults(), //nolint:forbidigo // a fake
+			name: name, id: "q" + strconv.Itoa(len(d.queues)+1), created: time.Now(), version: 1, options: defaults(),
 			groups: map[string]*group{}, keys: map[string]*seen{}, requests: map[string]*queuev1.PushResponse{},
 		}
 		d.queues[tenant+"\x00"+name] = q
@@ -106,7 +106,7 @@ func (q *queue) append(it *queuev1.PushItem) *queuev1.PushResult {
 		}
 	}
 	offset := int64(len(q.messages))
-	m := &message{id: q.id + "-" + strconv.FormatInt(offset, 10), offset: offset, item: proto.CloneOf(it), createdAt: time.Now()} //nolint:forbidigo // a fake
+	m := &message{id: q.id + "-" + strconv.FormatInt(offset, 10), offset: offset, item: proto.CloneOf(it), createdAt: time.Now()}
 	m.item.Partition = partition
 	q.messages = append(q.messages, m)
 	if it.GetIdempotencyKey() != "" {
@@ -167,7 +167,7 @@ func (d *Dispatcher) pop(tenant string, req *queuev1.PopRequest) (*queuev1.PopRe
 	d.leases++
 	g.leases[lease] = taken
 	resp.Lease, resp.LeaseDuration = lease, length
-	resp.LeaseExpiresAt = timestamppb.New(time.Now().Add(length.AsDuration())) //nolint:forbidigo // a fake
+	resp.LeaseExpiresAt = timestamppb.New(time.Now().Add(length.AsDuration()))
 	for _, m := range taken {
 		g.tries[m.offset]++
 		resp.Deliveries = append(resp.Deliveries, &queuev1.Delivery{
@@ -262,7 +262,7 @@ func (q *queue) settle(g *group, m *message, s *queuev1.Settlement) queuev1.AckS
 	g.settled[m.offset] = true
 	q.dead = append(q.dead, &queuev1.DeadLetter{
 		Id: "d" + strconv.Itoa(len(q.dead)+1), Queue: q.name, Group: "default", MessageId: m.id, Partition: m.item.GetPartition(), Offset: m.offset,
-		Payload: m.item.GetPayload(), PayloadBytes: int32(len(m.item.GetPayload())), ContentType: m.item.GetContentType(), //nolint:gosec // G115: small
+		Payload: m.item.GetPayload(), PayloadBytes: int32(len(m.item.GetPayload())), ContentType: m.item.GetContentType(),
 		Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), Attempts: g.fails[m.offset], Reason: s.GetReason(),
 		FailedAt: timestamppb.Now(),
 	})
@@ -278,7 +278,7 @@ func (d *Dispatcher) renew(tenant string, req *queuev1.RenewRequest) (*queuev1.R
 	if length == nil {
 		length = q.options.GetLease()
 	}
-	return &queuev1.RenewResponse{LeaseExpiresAt: timestamppb.New(time.Now().Add(length.AsDuration())), LeaseDuration: length}, nil //nolint:forbidigo // a fake
+	return &queuev1.RenewResponse{LeaseExpiresAt: timestamppb.New(time.Now().Add(length.AsDuration())), LeaseDuration: length}, nil
 }
 
 func (d *Dispatcher) release(tenant string, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error) {

@@ -19,8 +19,8 @@ const (
 	CodeNameUTF8    = "NAME_NOT_UTF8"
 	CodeNameNUL     = "NAME_HAS_NUL"
 	CodeTextTooLong = "TEXT_TOO_LONG"
-	CodeTextInvalid = "TEXT_INVALID" // not UTF-8, or holds NUL
-	CodeToken       = "TOKEN_MALFORMED"
+	CodeTextInvalid = "TEXT_INVALID"    // not UTF-8, or holds NUL
+	CodeToken       = "TOKEN_MALFORMED" //nolint:gosec // G101: a code, not a credential.
 	CodeOutOfRange  = "OUT_OF_RANGE"
 	CodeEnum        = "ENUM_UNKNOWN"
 	CodeTooMany     = "TOO_MANY_ITEMS"

@@ -167,6 +167,8 @@ func (x *Exchange) stopping() bool {
 }
 
 // background runs fn in a goroutine that Run waits for; false if Run does not run.
+//
+//nolint:contextcheck,nolintlint // what runs there outlives whoever asked for it; it has the context of Run. nolintlint does not see contextcheck obey.
 func (x *Exchange) background(fn func(context.Context)) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -125,7 +125,7 @@ func (p *peer) usable() bool { return p.up.Load() > 0 && !p.draining.Load() && !
 func (p *peer) submit(t *task) bool {
 	first := int(p.next.Add(1))
 	if push := t.op.GetPush(); push != nil {
-		first = int(p.x.hash(t.op.GetTenant(), push.GetQueue(), "") >> 33) //nolint:gosec // G115: 31 bits.
+		first = int(p.x.hash(t.op.GetTenant(), push.GetQueue(), "") >> 33)
 	}
 	for i := range p.streams {
 		if p.streams[(first+i)%len(p.streams)].submit(t) {

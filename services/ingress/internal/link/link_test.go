@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -20,8 +21,6 @@ import (
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/engine"
 	"postrider.dev/services/ingress/internal/link"
-
-	"go.opentelemetry.io/otel/trace/noop"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

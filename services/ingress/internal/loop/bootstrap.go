@@ -46,7 +46,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	record := domain.APIKey{
 		ID: b.key.ID, Tenant: tenant.Default, Name: "administrator of the configuration", Role: tenant.Admin, Hash: b.key.Hash(),
 	}
-	for warned := false; ; warned = true {
+	for warned := false; ctx.Err() == nil; warned = true {
 		err := b.ensure(ctx, by, record)
 		if err == nil {
 			b.done.Store(true)
@@ -56,10 +56,9 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 		if !warned {
 			b.log.Warn("the administrator's key cannot be written yet", zap.Error(err))
 		}
-		if b.clk.Sleep(ctx, bootstrapEvery) != nil {
-			return nil
-		}
+		_ = b.clk.Sleep(ctx, bootstrapEvery) // the loop looks at ctx
 	}
+	return nil
 }
 
 func (b *Bootstrap) ensure(ctx context.Context, by tenant.Caller, record domain.APIKey) error {

@@ -59,7 +59,7 @@ type ensurer struct {
 	key   atomic.Value
 }
 
-func (e *ensurer) EnsureKey(_ context.Context, by tenant.Caller, key domain.APIKey) error {
+func (e *ensurer) EnsureKey(_ context.Context, _ tenant.Caller, key domain.APIKey) error {
 	e.calls.Add(1)
 	if e.fail.Add(-1) >= 0 {
 		return errors.New("not yet")

@@ -54,10 +54,10 @@ type spec struct {
 }
 
 type specOperation struct {
-	ID         string   `json:"operationId"`
+	ID         string   `json:"operationId"` //nolint:tagliatelle // OpenAPI's name
 	Summary    string   `json:"summary"`
 	Tags       []string `json:"tags"`
-	Role       string   `json:"x-required-role"`
+	Role       string   `json:"x-required-role"` //nolint:tagliatelle // OpenAPI's way
 	Parameters []struct {
 		Name        string     `json:"name"`
 		In          string     `json:"in"`

@@ -110,7 +110,7 @@ var (
 )
 
 func (x *fakeExchange) Go(op *dispatcherv1.Operation, done func(*dispatcherv1.Result, error)) func() {
-	done(x.Do(context.Background(), op)) //nolint:usetesting // the exchange has a life of its own
+	done(x.Do(context.Background(), op))
 	return func() {}
 }
 
@@ -181,12 +181,9 @@ type surface struct {
 	methods  func() []string     // every registered gRPC method
 }
 
-func start(t *testing.T, change ...func(*server.Config)) *surface {
+func start(t *testing.T) *surface {
 	t.Helper()
 	cfg := server.Config{Timeout: 10 * time.Second, MaxBodyBytes: domain.RequestBytes}
-	for _, c := range change {
-		c(&cfg)
-	}
 	network := memnet.New()
 	env := run.Env{
 		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{},

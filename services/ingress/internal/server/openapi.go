@@ -153,7 +153,7 @@ func problemSchema() node {
 // describeHot writes down what our own handlers of the hot verbs take and answer.
 func describeHot(paths node) {
 	push := child(child(paths, "/v1/queues/{queue}/messages"), "post")
-	answer := func(what string, name string) node { return node{"description": what, "schema": ref(name)} }
+	answer := func(what, name string) node { return node{"description": what, "schema": ref(name)} }
 	push["responses"] = node{
 		"201":     answer("All items were accepted.", "PushResponse"),
 		"207":     answer("Some items were accepted; the others say why not.", "PushResponse"),

@@ -117,7 +117,7 @@ func (p *pushStream) answer(id uint64, resp *queuev1.PushResponse, err error) {
 		e := apierr.From(err)
 		entry.Response = nil
 		entry.Error = &queuev1.ItemError{Code: e.Reason, Message: e.Message, Field: e.Field}
-		entry.ErrorStatus = int32(e.Code) //nolint:gosec // G115: codes are small.
+		entry.ErrorStatus = int32(e.Code)
 	}
 	p.mu.Lock()
 	p.answers = append(p.answers, entry)

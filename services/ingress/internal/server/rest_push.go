@@ -57,7 +57,7 @@ func (s *Server) readPush(w http.ResponseWriter, r *http.Request) (*queuev1.Push
 	items := make([]queuev1.PushItem, len(push.Items))
 	for i := range push.Items {
 		req.Items[i] = &items[i]
-		faults[i] = fillItem(req.Items[i], &push.Items[i], i)
+		faults[i] = fillItem(&items[i], &push.Items[i], i)
 	}
 	return req, faults, nil
 }
@@ -132,5 +132,5 @@ func writeRefusal(w http.ResponseWriter, e *apierr.Error, resp *queuev1.PushResp
 		h.Set("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
 	}
 	w.WriteHeader(e.HTTPStatus())
-	_, _ = w.Write(body) // a client that left cannot be told
+	_, _ = w.Write(body) //nolint:gosec // G705: JSON with nosniff, never HTML; a client that left cannot be told
 }

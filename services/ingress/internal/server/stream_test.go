@@ -154,10 +154,10 @@ func TestALeaseThatCouldNotBeHandedOverIsGivenBack(t *testing.T) {
 		_, err := queuev1.NewQueueServiceClient(s.conn).Pop(ctx, &queuev1.PopRequest{Queue: "grpc"})
 		assert.Equal(t, codes.Canceled, status.Code(err))
 	})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ingress/v1/queues/rest/pop", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+writeKey)
 	clients.Go(func() {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ingress/v1/queues/rest/pop", nil)
-		assert.NoError(t, err)
-		req.Header.Set("Authorization", "Bearer "+writeKey)
 		resp, err := s.http.Do(req)
 		if err == nil {
 			_ = resp.Body.Close()

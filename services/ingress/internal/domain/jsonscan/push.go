@@ -143,11 +143,8 @@ func (it *itemParser) decode(field string) error {
 	if err != nil {
 		return err
 	}
-	decoded, err := base64.StdEncoding.Strict().DecodeString(text)
-	if err != nil {
-		it.base64Err = true
-		return nil
-	}
+	decoded, wrong := base64.StdEncoding.Strict().DecodeString(text)
+	it.base64Err = wrong != nil // the item's fault alone; see finish
 	if !it.JSON {
 		it.Payload = decoded
 	}

@@ -132,7 +132,7 @@ func (d Decoder) value(s *jsonscan.Scanner, fd protoreflect.FieldDescriptor, fre
 		return protoreflect.ValueOfBool(v), err
 	case protoreflect.Int32Kind:
 		v, err := s.Int(name, 32)
-		return protoreflect.ValueOfInt32(int32(v)), err //nolint:gosec // G115: read as 32 bits.
+		return protoreflect.ValueOfInt32(int32(v)), err
 	case protoreflect.Int64Kind:
 		v, err := s.Int(name, 64)
 		return protoreflect.ValueOfInt64(v), err
