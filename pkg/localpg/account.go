@@ -5,10 +5,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"postrider.dev/pkg/child"
@@ -84,6 +86,14 @@ func (a *account) enters(info os.FileInfo) bool {
 	}
 }
 
+// Where folders go that the account could not reach where they were wished. Only root relocates, and only root writes here.
+const (
+	relocated          = "/var/lib/localpg"
+	relocatedTemporary = relocated + "/temporary"
+	// wishFile, in a relocated folder, holds the path that was wished.
+	wishFile = "relocated-from"
+)
+
 // place returns the folder to use for the wish: the wish itself, or, when the account cannot reach it, a folder of the
 // same name for ever (a hash of the wish) below /var/lib.
 func (a *account) place(wish string) (string, error) {
@@ -97,6 +107,53 @@ func (a *account) place(wish string) (string, error) {
 	if a.reaches(filepath.Dir(abs)) {
 		return abs, nil
 	}
+	base := relocated
+	if temporary(abs) {
+		base = relocatedTemporary
+		sweep(base)
+	}
 	sum := sha256.Sum256([]byte(abs))
-	return filepath.Join("/var/lib/localpg", hex.EncodeToString(sum[:6])), nil
+	dir := filepath.Join(base, hex.EncodeToString(sum[:6]))
+	if err := a.mkdir(dir); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, wishFile), []byte(abs), 0o600); err != nil {
+		return "", fmt.Errorf("relocate %s: %w", abs, err)
+	}
+	return dir, nil
+}
+
+// temporary says whether a path lies where nothing is expected to last.
+func temporary(path string) bool {
+	for _, base := range []string{"/tmp", os.TempDir()} {
+		if strings.HasPrefix(path, filepath.Clean(base)+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep removes relocated folders that nobody owns and whose wish's own folder is gone: who removes a temporary folder means the data in it too, and does
+// not know that it lies elsewhere.
+func sweep(base string) {
+	marks, err := filepath.Glob(filepath.Join(base, "*", wishFile))
+	if err != nil {
+		return
+	}
+	for _, mark := range marks {
+		wish, err := os.ReadFile(mark) //nolint:gosec // the path is ours
+		if err != nil {
+			continue
+		}
+		if _, err := os.Stat(filepath.Dir(string(wish))); !errors.Is(err, fs.ErrNotExist) { //nolint:gosec // root wrote it, and it is only looked at
+			continue
+		}
+		dir := filepath.Dir(mark)
+		lock, err := lockFile(filepath.Join(dir, ownerLock))
+		if err != nil {
+			continue // in use
+		}
+		_ = os.RemoveAll(dir) // the next one tries again
+		_ = lock.Close()
+	}
 }

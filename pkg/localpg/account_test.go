@@ -8,26 +8,42 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFolderThatTheServersUserCannotReachIsReplaced(t *testing.T) {
+func TestFolderIsTakenAsWishedWhereItCanBeReached(t *testing.T) {
 	t.Parallel()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	home := filepath.Join(base, "home")
 	require.NoError(t, os.Mkdir(home, 0o700))
 	stranger := &account{uid: 54321, gid: 54321}
-	wish := filepath.Join(home, "data")
-
-	got, err := stranger.place(wish)
-	require.NoError(t, err)
-	again, err := stranger.place(wish)
-	require.NoError(t, err)
-
-	require.NotEqual(t, wish, got)
-	require.Equal(t, got, again, "the same wish is the same folder for ever")
 	var us *account
-	ours, err := us.place(wish)
+
+	got, err := us.place(filepath.Join(home, "data"))
+
 	require.NoError(t, err)
-	require.Equal(t, wish, ours, "who starts the server himself reaches his own folders")
+	require.Equal(t, filepath.Join(home, "data"), got)
+	require.False(t, stranger.reaches(home), "a private home")
+	require.True(t, stranger.reaches("/"))
+}
+
+func TestSweepRemovesWhatBelongsToNobodyAnyMore(t *testing.T) {
+	t.Parallel()
+	base, wishes := t.TempDir(), t.TempDir()
+	relocate := func(name, wish string) string {
+		dir := filepath.Join(base, name)
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, wishFile), []byte(wish), 0o600))
+		return dir
+	}
+	gone, kept, used := relocate("gone", "/nonexistent/pg"), relocate("kept", filepath.Join(wishes, "pg")), relocate("used", "/nonexistent/other")
+	lock, err := lockFile(filepath.Join(used, ownerLock))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, lock.Close()) })
+
+	sweep(base)
+
+	require.NoDirExists(t, gone)
+	require.DirExists(t, kept, "the wish's folder is still there")
+	require.DirExists(t, used, "somebody owns it")
 }
 
 func TestSocketFolderOfSomeoneElseIsNotTrusted(t *testing.T) {

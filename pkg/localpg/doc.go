@@ -8,5 +8,6 @@
 //   - A data folder is initialised completely or not at all, and belongs to one process at a time.
 //
 // Started by root, the server runs as an unprivileged user, because PostgreSQL refuses root; a data folder that user cannot
-// reach (a private home, say) is replaced by one it can, see Server.DataDir.
+// reach (a private home, say) is replaced by one below /var/lib/localpg that it can, see Server.DataDir; what was wished below a temporary folder is
+// removed from there once that folder is gone.
 package localpg

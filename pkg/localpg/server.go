@@ -20,6 +20,9 @@ import (
 	"postrider.dev/pkg/clock"
 )
 
+// ownerLock, in the server's folder, is locked by the process that owns it.
+const ownerLock = "owner.lock"
+
 // superuser is the role initdb creates.
 const superuser = "postgres"
 
@@ -88,7 +91,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.acct.mkdir(s.dir); err != nil {
 		return err
 	}
-	lock, err := lockFile(filepath.Join(s.dir, "owner.lock"))
+	lock, err := lockFile(filepath.Join(s.dir, ownerLock))
 	if err != nil {
 		return fmt.Errorf("own %s: %w", s.dir, err)
 	}

@@ -224,3 +224,26 @@ func TestStopBeyondItsTimeIsImmediate(t *testing.T) {
 	require.NoError(t, server.Stop(ctx))
 	<-server.Exited()
 }
+
+func TestServerRunsForAFolderItsUserCannotReach(t *testing.T) {
+	t.Parallel()
+	home, err := os.MkdirTemp("/tmp", "localpg-home-") // closed to others
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
+	dir := filepath.Join(home, "pg")
+	server := start(t, localpg.Options{Dir: dir})
+	makeTable(t, server.DSN("postgres"))
+	data := server.DataDir()
+	t.Cleanup(func() { // after the server has stopped: the mark of a relocated folder allows the next sweep, and this one is tidy
+		if !strings.HasPrefix(data, home) {
+			require.NoError(t, os.RemoveAll(filepath.Dir(data)))
+		}
+	})
+	require.NoError(t, server.Stop(t.Context()))
+
+	again := start(t, localpg.Options{Dir: dir})
+
+	require.Equal(t, data, again.DataDir(), "the same wish is the same folder for ever")
+	require.True(t, query[bool](t, again.DSN("postgres"), "SELECT to_regclass('kept') IS NOT NULL"))
+	require.NoError(t, again.Stop(t.Context()))
+}
