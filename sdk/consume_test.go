@@ -174,3 +174,23 @@ func TestAConsumerThatStopsReleasesWhatItDidNotHandle(t *testing.T) {
 	require.Equal(t, "first", n.acks[0].GetSettlements()[0].GetMessageId())
 	require.Equal(t, []string{"second"}, n.back[0].GetMessageIds())
 }
+
+func TestARepeatedAckOfAWholeLeaseNamesItsMessages(t *testing.T) {
+	t.Parallel()
+	n := start(t, &node{onPop: once(leased(time.Minute, [2]string{"p", "a"}, [2]string{"p", "b"}))})
+	n.onAck = func(n int) error {
+		if n == 1 {
+			return refusal(codes.Unavailable, "GONE")
+		}
+		return nil
+	}
+	lease, err := dial(t, n).Pop(t.Context(), "q", postrider.PopOptions{})
+	require.NoError(t, err)
+
+	results, err := lease.Ack(t.Context())
+
+	require.NoError(t, err)
+	require.True(t, n.acks[0].GetAckRest())
+	require.Len(t, n.acks[1].GetSettlements(), 2)
+	require.Len(t, results, 2)
+}

@@ -42,6 +42,7 @@ type node struct {
 	onPush  func(n int, req *queuev1.PushRequest) (*queuev1.PushResponse, error)
 	onPop   func(n int, req *queuev1.PopRequest) (*queuev1.PopResponse, error)
 	onRenew func() (*queuev1.RenewResponse, error)
+	onAck   func(n int) error
 }
 
 // start serves the node; a client that dials its name reaches it.
@@ -122,6 +123,11 @@ func (n *node) Ack(_ context.Context, req *queuev1.AckRequest) (*queuev1.AckResp
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.acks = append(n.acks, req)
+	if n.onAck != nil {
+		if err := n.onAck(len(n.acks)); err != nil {
+			return nil, err
+		}
+	}
 	return settled(req), nil
 }
 

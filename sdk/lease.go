@@ -150,11 +150,28 @@ type AckResult struct {
 
 // Ack settles messages as done. Without deliveries it acks all of the lease.
 func (l *Lease) Ack(ctx context.Context, done ...*Delivery) ([]AckResult, error) {
-	req := &queuev1.AckRequest{Queue: l.Queue, Lease: l.Token, AckRest: len(done) == 0}
+	if len(done) > 0 {
+		return l.settle(ctx, l.acks(done))
+	}
+	// All at once is cheap. A repetition names each message, since only by name can one that the lost try settled be told from one that was lost.
+	req := &queuev1.AckRequest{Queue: l.Queue, Lease: l.Token, AckRest: true}
+	resp, err := again(ctx, func() (*queuev1.AckResponse, error) {
+		this := req
+		req = l.acks(l.Deliveries)
+		return l.client.queues.Ack(ctx, this)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("settle in %s: %w", l.Queue, err)
+	}
+	return ackResults(resp.GetResults()), nil
+}
+
+func (l *Lease) acks(done []*Delivery) *queuev1.AckRequest {
+	req := &queuev1.AckRequest{Queue: l.Queue, Lease: l.Token}
 	for _, d := range done {
 		req.Settlements = append(req.Settlements, &queuev1.Settlement{MessageId: d.MessageID, Action: queuev1.AckAction_ACK_ACTION_ACK})
 	}
-	return l.settle(ctx, req)
+	return req
 }
 
 // Nack gives a message back as failed, to come again after the delay, or after the queue's backoff when the delay is negative.
@@ -180,7 +197,7 @@ func reject(d *Delivery, reason string) *queuev1.Settlement {
 }
 
 func (l *Lease) settle(ctx context.Context, req *queuev1.AckRequest) ([]AckResult, error) {
-	resp, err := again(ctx, func() (*queuev1.AckResponse, error) { return l.client.queues.Ack(ctx, req) })
+	resp, err := l.client.Settle(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("settle in %s: %w", l.Queue, err)
 	}
