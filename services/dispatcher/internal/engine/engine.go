@@ -89,7 +89,8 @@ type Engine struct {
 	end      context.CancelFunc
 	draining context.Context //nolint:containedctx // ends when parked pops are to be sent away
 	drain    context.CancelFunc
-	stopping atomic.Bool
+	leaving  atomic.Bool    // Run's context has ended: nothing is tried again
+	stopping atomic.Bool    // and everything in flight is answered: nothing new is taken
 	running  sync.WaitGroup // goroutines of background
 	closing  sync.RWMutex   // held shared while background adds to running
 
@@ -98,7 +99,8 @@ type Engine struct {
 	arrivals  arrivals
 	sightings sightings
 
-	mu      sync.Mutex // guards the next four
+	mu      sync.Mutex // guards the next five
+	ended   bool       // nobody works on group-shards any more
 	groups  map[int64]*group
 	byShard map[window.GroupShardID]*gshard
 	shards  map[message.ShardID]*shard
@@ -137,6 +139,8 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 
 // Run commits, polls and wakes until ctx ends; then it finishes what is in flight and refuses what still waits.
 func (e *Engine) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { e.leaving.Store(true) })
+	defer stop()
 	var parts []run.Part
 	for i := range lanes {
 		parts = append(parts,
@@ -161,6 +165,7 @@ func (e *Engine) Run(ctx context.Context) error {
 // refuseAll answers what nobody will work on any more.
 func (e *Engine) refuseAll() {
 	e.mu.Lock()
+	e.ended = true
 	groups := make([]*group, 0, len(e.groups))
 	for _, g := range e.groups {
 		groups = append(groups, g)
@@ -170,7 +175,7 @@ func (e *Engine) refuseAll() {
 		for _, s := range g.shards {
 			s.refuse()
 		}
-		g.sendAway()
+		g.endAll(nil)
 	}
 }
 

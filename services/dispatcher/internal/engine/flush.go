@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/pg"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/message"
@@ -16,11 +15,8 @@ import (
 	"postrider.dev/services/dispatcher/internal/store"
 )
 
-const (
-	retryPause    = 10 * time.Millisecond // first pause before a commit is tried again; doubles to maxRetryPause
-	maxRetryPause = 500 * time.Millisecond
-	maxMoves      = 3 // deleted queues in a row under one name, before a push is refused
-)
+// maxMoves is how many deleted queues in a row a push meets under one name before it is refused.
+const maxMoves = 3
 
 // errNotHappened says that a flush with an unknown outcome turned out not to be in the log.
 var errNotHappened = errors.New("the flush did not reach the log")
@@ -96,7 +92,7 @@ func (l *flushLane) revalidate(ctx context.Context, ps []*push) {
 
 // try runs flush until it succeeds, is cut in two because of a bad value, or patience ends. flush answers what it brought in.
 func (l *flushLane) try(ctx context.Context, ps []*push, flush func(context.Context, []*push) error) {
-	for pause := retryPause; len(ps) > 0; pause = min(2*pause, maxRetryPause) {
+	for n := 0; len(ps) > 0; n++ {
 		err := flush(ctx, ps)
 		switch {
 		case err == nil:
@@ -110,7 +106,7 @@ func (l *flushLane) try(ctx context.Context, ps []*push, flush func(context.Cont
 		}
 		l.e.metrics.flushRetries.Inc()
 		l.e.trouble("flush", err)
-		if l.e.clk.Sleep(ctx, clock.FullJitter(l.e.rand, pause)) != nil {
+		if l.e.pauseBetween(ctx, n) != nil {
 			l.failAll(ps, &UnavailableError{Err: err})
 			return
 		}
@@ -276,7 +272,7 @@ func (l *flushLane) recover(ctx context.Context, parts []*part, cause error) ([]
 // find asks until it gets an answer or patience ends.
 func (l *flushLane) find(ctx context.Context, c *part) (store.Appended, bool, error) {
 	end := l.e.clk.Now().Add(l.e.cfg.Patience)
-	for pause := retryPause; ; pause = min(2*pause, maxRetryPause) {
+	for n := 0; ; n++ {
 		sctx, cancel := context.WithTimeout(ctx, l.e.cfg.StatementTimeout)
 		found, ok, err := l.e.db.FindFlush(sctx, c.shard, c.id, c.known)
 		cancel()
@@ -286,7 +282,7 @@ func (l *flushLane) find(ctx context.Context, c *part) (store.Appended, bool, er
 			}
 			return found, ok, err
 		}
-		if l.e.clk.Sleep(ctx, clock.FullJitter(l.e.rand, pause)) != nil {
+		if l.e.pauseBetween(ctx, n) != nil {
 			return found, false, &UnavailableError{Err: err}
 		}
 	}

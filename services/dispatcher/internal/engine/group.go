@@ -129,20 +129,20 @@ func (g *group) failUnchecked(err error) {
 	}
 }
 
-// sendAway ends everything that is parked.
-func (g *group) sendAway() {
+// endAll ends everything that is parked.
+func (g *group) endAll(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	away := func(l *list.List) {
+	end := func(l *list.List) {
 		for el := l.Front(); el != nil; el = l.Front() {
 			p := el.Value.(*pop) //nolint:forcetypeassert // the list holds nothing else
 			g.unpark(p)
-			p.finish(nil)
+			p.finish(err)
 		}
 	}
-	away(&g.any)
+	end(&g.any)
 	for _, l := range g.named {
-		away(l)
+		end(l)
 	}
 }
 

@@ -250,7 +250,7 @@ func (e *Engine) await(ctx context.Context, p *pop, deadline time.Time) (drainin
 			return draining
 		case <-drain:
 			draining = true
-			p.giveUp()
+			p.sendAway()
 			drain = nil
 		}
 	}

@@ -42,6 +42,7 @@ type pop struct {
 	left    int  // shards to try after that one
 	fed     bool // woken from the lists, not new
 	checked bool
+	away    bool     // sent away: end rather than park
 	seqs    []uint64 // gshard.seq before the last plan on each shard
 
 	// Written before done is closed, read after.
@@ -89,7 +90,9 @@ func (p *pop) submit(shard, left int) {
 		left = 0
 	}
 	p.at, p.left = shard, left
-	p.g.shards[shard].submit(p.request())
+	if !p.g.shards[shard].submit(p.request()) {
+		p.finish(ErrDraining)
+	}
 }
 
 // request is the pop as a group-shard plans it.
@@ -150,7 +153,7 @@ func (p *pop) nothing(out window.Outcome) {
 	if p.fed {
 		p.g.e.metrics.wakeMisses.Inc()
 	}
-	if len(p.parts) > 0 || p.gone.Load() || (p.noWait && p.checked) {
+	if len(p.parts) > 0 || p.gone.Load() || p.away || (p.noWait && p.checked) {
 		p.finish(nil)
 		return
 	}
@@ -172,6 +175,17 @@ func (p *pop) expire() {
 	defer p.g.mu.Unlock()
 	p.noWait = true
 	if p.state == popParked && p.checked {
+		p.g.unpark(p)
+		p.finish(nil)
+	}
+}
+
+// sendAway ends the wait: a parked pop ends at once, one that is being planned ends with its plan, which may still grant it something.
+func (p *pop) sendAway() {
+	p.g.mu.Lock()
+	defer p.g.mu.Unlock()
+	p.away = true
+	if p.state == popParked {
 		p.g.unpark(p)
 		p.finish(nil)
 	}

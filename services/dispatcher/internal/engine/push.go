@@ -333,7 +333,7 @@ func (l *flushLane) run(ctx context.Context) error {
 	}()
 	for {
 		if batch := l.take(); len(batch) > 0 {
-			l.commit(ctx, batch)
+			l.commit(l.e.base, batch) // what is in flight when ctx ends is finished
 			continue
 		}
 		select {

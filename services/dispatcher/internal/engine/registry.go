@@ -20,7 +20,7 @@ func (e *Engine) group(q *catalog.Queue, row *catalog.Group) *group {
 	if g == nil {
 		g = &group{e: e, id: row.ID, name: row.Name, named: map[uint64]*list.List{}}
 		for i, id := range row.Shards {
-			s := &gshard{id: id, index: i, grp: g, shard: e.shardOf(q.Shards[i]), lane: e.workLanes[q.ID%lanes]}
+			s := &gshard{id: id, index: i, grp: g, shard: e.shardOf(q.Shards[i]), lane: e.workLanes[q.ID%lanes], closed: e.ended}
 			s.shard.join(s)
 			g.shards = append(g.shards, s)
 			e.byShard[id] = s

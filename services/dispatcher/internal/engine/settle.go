@@ -64,10 +64,14 @@ type pending struct {
 func (p *pending) submit() {
 	p.wg.Add(len(p.asks))
 	for _, a := range p.asks {
-		a.s.submit(&request{want: a.want, done: func(out window.Outcome, at window.DBTime, _ uint64, err error) {
+		ok := a.s.submit(&request{want: a.want, done: func(out window.Outcome, at window.DBTime, _ uint64, err error) {
 			a.out, a.at, a.err = out, at, err
 			p.wg.Done()
 		}})
+		if !ok {
+			a.err = ErrDraining
+			p.wg.Done()
+		}
 	}
 }
 

@@ -117,18 +117,16 @@ type request struct {
 	held []window.Offset
 }
 
-// submit queues a request for the next plan.
-func (g *gshard) submit(r *request) {
+// submit queues a request for the next plan. False means that the engine has ended, and done is not called.
+func (g *gshard) submit(r *request) bool {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.closed {
-		g.mu.Unlock()
-		// Not from here: the caller may hold the lock that done takes.
-		go r.done(window.Outcome{}, 0, 0, ErrDraining)
-		return
+		return false
 	}
 	g.pending = append(g.pending, r)
 	g.schedule()
-	g.mu.Unlock()
+	return true
 }
 
 // wake says that something may have become ready. It is cheap when nobody waits.

@@ -263,6 +263,7 @@ func (g *gshard) readMissing(ctx context.Context, lack *missing, letters map[mes
 func (g *gshard) gone(requests []*request) {
 	g.putBack(requests)
 	g.grp.e.drop(g.grp)
+	g.grp.endAll(errGone)
 	g.fail(errGone)
 }
 

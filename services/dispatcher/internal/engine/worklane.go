@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/pg"
@@ -45,7 +46,7 @@ func (l *workLane) run(ctx context.Context) error {
 	for {
 		batch := l.take()
 		if len(batch) > 0 {
-			l.work(ctx, batch)
+			l.work(l.e.base, batch) // what is in flight when ctx ends is finished
 			continue
 		}
 		select {
@@ -365,8 +366,16 @@ func (g *gshard) fail(err error) {
 
 var errPatience = errors.New("patience is over")
 
+const (
+	retryPause    = 10 * time.Millisecond // about the first pause before something is tried again; doubles to maxRetryPause
+	maxRetryPause = 500 * time.Millisecond
+)
+
 // pauseBetween is the wait before the n-th repetition of something that failed.
 func (e *Engine) pauseBetween(ctx context.Context, n int) error {
+	if e.leaving.Load() {
+		return ErrDraining
+	}
 	pause := retryPause << min(n, 6)
 	return e.clk.Sleep(ctx, clock.FullJitter(e.rand, min(pause, maxRetryPause)))
 }
