@@ -134,13 +134,15 @@ func decode(body []byte, resp proto.Message) error {
 
 // payloads rewrites each payload, at any depth of objects, into base64 of its bytes, as protojson wants it.
 func payloads(object map[string]json.RawMessage) ([]byte, error) {
+	if value, ok := object["payload"]; ok {
+		object["payload"] = json.RawMessage(strconv.Quote(base64.StdEncoding.EncodeToString(value)))
+	}
+	if value, ok := object["payload_base64"]; ok {
+		object["payload"] = value
+		delete(object, "payload_base64")
+	}
 	for name, value := range object {
 		switch trimmed := strings.TrimSpace(string(value)); {
-		case name == "payload":
-			object[name] = json.RawMessage(strconv.Quote(base64.StdEncoding.EncodeToString(value)))
-		case name == "payload_base64":
-			delete(object, name)
-			object["payload"] = value
 		case strings.HasPrefix(trimmed, "{"):
 			var inner map[string]json.RawMessage
 			if err := json.Unmarshal(value, &inner); err != nil {
