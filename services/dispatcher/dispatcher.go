@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -14,6 +16,7 @@ import (
 	"postrider.dev/pkg/obs"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/run"
+	"postrider.dev/pkg/standin"
 	"postrider.dev/pkg/tenant"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
@@ -112,7 +115,7 @@ func build(ctx context.Context, cfg Config, env run.Env, db *pg.DB) (*service, e
 		s.admin.Close()
 		return nil, err
 	}
-	if err := s.attach(); err != nil {
+	if err := s.attach(st); err != nil {
 		s.admin.Close()
 		s.rpc.Close()
 		return nil, err
@@ -127,7 +130,7 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 		DrainDelay: s.cfg.DrainDelay, DrainTimeout: s.cfg.DrainTimeout,
 		OnDrain: func() {
 			ready.Drain()
-			s.hints.setState("draining")
+			s.hints.drain()
 		},
 	})
 	if err != nil {
@@ -139,8 +142,25 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 	return nil
 }
 
-// attach prepares the stream to the host's sidecar, if there is one.
-func (s *service) attach() error {
+const (
+	beatEvery       = time.Second
+	sidecarPatience = 2 * time.Second
+)
+
+// attach prepares the stream to the host's sidecar, if there is one, and the heartbeat that stands in for it: a dispatcher that the directory calls dead
+// gets no work.
+func (s *service) attach(st *store.Store) error {
+	self := link.Config{
+		NodeID: uuid.NewString(), Version: run.BuildInfo().Version,
+		Addresses: map[string]string{"internal": s.advertised(), "admin": s.cfg.AdminAddr},
+	}
+	beat := func(ctx context.Context) error {
+		return st.Announce(ctx, store.Node{
+			ID: self.NodeID, Host: s.cfg.Host(), Zone: s.cfg.Zone, Service: "dispatcher", State: s.hints.state(), Addresses: self.Addresses, Version: self.Version,
+		})
+	}
+	alone := standin.New(s.env.Clock, s.env.Log, beatEvery, sidecarPatience, s.hints.attached, beat)
+	s.back = append(s.back, run.Part{Name: "heartbeat", Run: alone.Run})
 	if s.cfg.MeshhintAddr == "" {
 		s.env.Log.Info("no sidecar: work of other hosts is found by re-polling")
 		return nil
@@ -149,10 +169,7 @@ func (s *service) attach() error {
 	if err != nil {
 		return err
 	}
-	s.hints.sidecar = link.New(meshv1.NewMeshServiceClient(conn), listener{s.engine}, s.env.Clock, s.env.Log, link.Config{
-		NodeID: uuid.NewString(), Version: run.BuildInfo().Version,
-		Addresses: map[string]string{"internal": s.advertised(), "admin": s.cfg.AdminAddr},
-	})
+	s.hints.sidecar = link.New(meshv1.NewMeshServiceClient(conn), listener{s.engine}, s.env.Clock, s.env.Log, self)
 	s.back = append(s.back, run.Part{Name: "sidecar", Run: func(ctx context.Context) error {
 		defer func() { _ = conn.Close() }() // nothing uses it any more
 		return s.hints.sidecar.Run(ctx)
@@ -202,7 +219,21 @@ func degraded(check httpserver.Check) httpserver.Check {
 }
 
 // hints passes the engine's hints to the sidecar, if there is one.
-type hints struct{ sidecar *link.Sidecar }
+type hints struct {
+	sidecar  *link.Sidecar
+	draining atomic.Bool
+}
+
+// attached reports whether the sidecar answers now.
+func (h *hints) attached() bool { return h.sidecar != nil && h.sidecar.IsUp() }
+
+// state is what this node is to be called.
+func (h *hints) state() string {
+	if h.draining.Load() {
+		return "draining"
+	}
+	return "online"
+}
 
 func (h *hints) MessagesAvailable(t tenant.ID, queue string) {
 	if h.sidecar != nil {
@@ -216,15 +247,19 @@ func (h *hints) QueueChanged(t tenant.ID, queue string, deleted bool) {
 	}
 }
 
-func (h *hints) setState(state string) {
+// drain tells the others that this node goes away.
+func (h *hints) drain() {
+	h.draining.Store(true)
 	if h.sidecar != nil {
-		h.sidecar.SetState(state)
+		h.sidecar.SetState(h.state())
 	}
 }
 
 // listener passes the sidecar's hints to the engine.
 type listener struct{ engine *engine.Engine }
 
-func (l listener) MessagesAvailable(q link.QueueName) { l.engine.HintMessages(tenant.ID(q.Tenant), q.Queue) }
-func (l listener) QueueChanged(q link.QueueName)      { l.engine.HintQueue(tenant.ID(q.Tenant), q.Queue) }
-func (l listener) EverythingChanged()                 { l.engine.HintEverything() }
+func (l listener) MessagesAvailable(q link.QueueName) {
+	l.engine.HintMessages(tenant.ID(q.Tenant), q.Queue)
+}
+func (l listener) QueueChanged(q link.QueueName) { l.engine.HintQueue(tenant.ID(q.Tenant), q.Queue) }
+func (l listener) EverythingChanged()            { l.engine.HintEverything() }
