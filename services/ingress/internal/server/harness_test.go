@@ -183,7 +183,11 @@ type surface struct {
 
 func start(t *testing.T) *surface {
 	t.Helper()
-	cfg := server.Config{Timeout: 10 * time.Second, MaxBodyBytes: domain.RequestBytes}
+	return startWith(t, server.Config{Timeout: 10 * time.Second, MaxBodyBytes: domain.RequestBytes})
+}
+
+func startWith(t *testing.T, cfg server.Config) *surface {
+	t.Helper()
 	network := memnet.New()
 	env := run.Env{
 		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{},

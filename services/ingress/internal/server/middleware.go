@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/go-chi/cors"
 	"github.com/google/uuid"
@@ -34,7 +35,7 @@ func (s *Server) requestID(next http.Handler) http.Handler {
 		start := s.clk.Now()
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		next.ServeHTTP(ww, r)
-		s.log.Debug("request", zap.String(obs.KeyRequest, id), zap.String(obs.KeyMethod, r.Method), zap.String("path", r.URL.RawPath),
+		s.log.Debug("request", zap.String(obs.KeyRequest, id), zap.String(obs.KeyMethod, r.Method), zap.String(obs.KeyRoute, chi.RouteContext(r.Context()).RoutePattern()),
 			zap.Int(obs.KeyStatus, ww.Status()), zap.Int(obs.KeyBytes, ww.BytesWritten()), obs.Duration(s.clk.Since(start)))
 	})
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"postrider.dev/pkg/apierr"
@@ -27,6 +28,9 @@ func (v *verbs) preparePush(ctx context.Context, req *queuev1.PushRequest, fault
 	if broken := v.rules.check(req); broken != nil {
 		return nil, violation(broken)
 	}
+	if broken := tooLarge(req); broken != nil {
+		return nil, violation(broken)
+	}
 	p := &pushing{results: make([]*queuev1.PushResult, len(req.GetItems()))}
 	traceparent := traceparentOf(ctx)
 	good := make([]*queuev1.PushItem, 0, len(req.GetItems()))
@@ -50,6 +54,21 @@ func (v *verbs) preparePush(ctx context.Context, req *queuev1.PushRequest, fault
 		p.op = op
 	}
 	return p, nil
+}
+
+// tooLarge is the rule about a request as a whole. REST has it as the limit of its body; gRPC frames may be a little larger.
+func tooLarge(req *queuev1.PushRequest) *domain.Violation {
+	var size int64
+	for _, it := range req.GetItems() {
+		size += int64(len(it.GetPayload()))
+	}
+	if size <= domain.RequestBytes {
+		return nil
+	}
+	return &domain.Violation{
+		Rule: "PushRequest.bytes", Field: "items", Code: domain.CodeTooLarge, Size: size, Limit: domain.RequestBytes,
+		Detail: fmt.Sprintf("the payloads have %d bytes together, at most %d are allowed", size, domain.RequestBytes),
+	}
 }
 
 // judge returns what is wrong with an item, nil if it may travel; then its content type is set.

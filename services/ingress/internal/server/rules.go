@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"strconv"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -17,6 +18,26 @@ import (
 type rules struct {
 	byMessage map[string][]domain.Rule
 	item      itemRules
+	bound     sync.Map // protoreflect.FullName -> []boundRule, filled at first use
+}
+
+// boundRule is a rule with the field it is about.
+type boundRule struct {
+	rule domain.Rule
+	fd   protoreflect.FieldDescriptor
+}
+
+// of returns the rules of a message.
+func (r *rules) of(d protoreflect.MessageDescriptor) []boundRule {
+	if known, ok := r.bound.Load(d.FullName()); ok {
+		return known.([]boundRule) //nolint:forcetypeassert // nothing else is stored
+	}
+	var out []boundRule
+	for _, rule := range r.byMessage[messageName(d)] {
+		out = append(out, boundRule{rule, d.Fields().ByName(protoreflect.Name(rule.Field))})
+	}
+	r.bound.Store(d.FullName(), out)
+	return out
 }
 
 // itemRules are the rules of PushItem, looked up once: a push may hold a thousand.
@@ -51,10 +72,9 @@ func messageName(d protoreflect.MessageDescriptor) string {
 }
 
 func (r *rules) message(m protoreflect.Message, path string) *domain.Violation {
-	for _, rule := range r.byMessage[messageName(m.Descriptor())] {
-		fd := m.Descriptor().Fields().ByName(protoreflect.Name(rule.Field))
-		if v := r.field(m, fd, rule, path); v != nil {
-			if v.Field == rule.Field { // else it is a nested one's, with its path
+	for _, b := range r.of(m.Descriptor()) {
+		if v := r.field(m, b.fd, b.rule, path); v != nil {
+			if v.Field == b.rule.Field { // else it is a nested one's, with its path
 				v.Field = path + v.Field
 			}
 			return v

@@ -19,7 +19,9 @@ import (
 
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/engine"
+	"postrider.dev/services/ingress/internal/server"
 )
 
 func pushOne(id uint64, queue, payload string) *queuev1.PushStreamRequest_Entry {
@@ -196,6 +198,27 @@ func TestTheProducersTraceTravelsInTheHeaders(t *testing.T) {
 	require.Equal(t, own, header(0, 1))
 	require.Empty(t, header(1, 0))
 	require.Equal(t, trace, header(2, 0))
+}
+
+func TestARequestOfTooManyBytesIsRefusedOverGRPC(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	big := &queuev1.PushItem{Payload: make([]byte, 12<<20)}
+	_, err := queuev1.NewQueueServiceClient(s.conn).Push(s.as(writeKey), &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{big, big, big}})
+	code, _ := reason(err)
+	require.Equal(t, "PAYLOAD_TOO_LARGE", code, "%v", err)
+	require.Zero(t, s.exchange.forwarded())
+}
+
+func TestBrowsersOfConfiguredOriginsMayCallAndOthersNot(t *testing.T) {
+	t.Parallel()
+	s := startWith(t, server.Config{Timeout: time.Second, MaxBodyBytes: domain.RequestBytes, CORSOrigins: []string{"https://app.example.com"}})
+	for origin, want := range map[string]string{"https://app.example.com": "https://app.example.com", "https://evil.example.com": ""} {
+		got := s.request(http.MethodOptions, "/v1/queues/q/messages", "", "Origin", origin, "Access-Control-Request-Method", "POST",
+			"Access-Control-Request-Headers", "authorization,content-type", "Authorization", "")
+		require.Equal(t, want, got.header.Get("Access-Control-Allow-Origin"))
+		require.Empty(t, got.header.Get("Access-Control-Allow-Credentials"))
+	}
 }
 
 func TestAnEngineErrorHasItsOwnAnswer(t *testing.T) {
