@@ -3,15 +3,17 @@ module postrider.dev/sdk
 go 1.26.0
 
 require (
-	github.com/cenkalti/backoff/v5 v5.0.3
-	github.com/google/go-cmp v0.7.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sync v0.25.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
-	pgregory.net/rapid v1.3.0
+)
+
+require (
+	github.com/grpc-ecosystem/grpc-gateway/v2 v2.33.0 // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20261110000943-09e21b237f2c // indirect
 )
 
 require (
@@ -19,6 +21,7 @@ require (
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
+	postrider.dev/proto v0.0.0
 )
 
 replace postrider.dev/proto => ../proto

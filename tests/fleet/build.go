@@ -1,16 +1,19 @@
 package fleet
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Binaries builds the programs once a test process.
+// Binaries builds the programs once a test process, into a temporary folder named for the process; the next run removes it.
 type Binaries struct {
 	once sync.Once
 	dir  string
@@ -29,11 +32,12 @@ func (b *Binaries) Path(t testing.TB, program string) string {
 	return filepath.Join(b.dir, program)
 }
 
-// Remove deletes what was built.
-func (b *Binaries) Remove() { _ = os.RemoveAll(b.dir) }
+const dirPrefix = "postrider-bin-"
 
 func (b *Binaries) build() {
-	if b.dir, b.err = os.MkdirTemp("", "postrider-bin-"); b.err != nil {
+	sweep()
+	b.dir = filepath.Join(os.TempDir(), dirPrefix+strconv.Itoa(os.Getpid()))
+	if b.err = os.MkdirAll(b.dir, 0o700); b.err != nil {
 		return
 	}
 	args := []string{"build", "-o", b.dir + "/", "postrider.dev/stack/cmd/postrider"}
@@ -41,4 +45,18 @@ func (b *Binaries) build() {
 		args = append(args, "postrider.dev/services/"+s+"/cmd/"+s)
 	}
 	b.log, b.err = exec.Command("go", args...).CombinedOutput() //nolint:gosec,noctx // the project's own packages
+}
+
+// sweep removes the folders of test processes that have ended.
+func sweep() {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir)[len(dirPrefix):])
+		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = os.RemoveAll(dir)
+		}
+	}
 }

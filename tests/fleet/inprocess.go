@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -72,6 +73,7 @@ func (f *Fleet) StartHost(t testing.TB, o Options) *Host {
 	ports := listeners{}
 	http, grpc, admin, internal := ports.open(t), ports.open(t), ports.open(t), ports.open(t)
 	cfg, err := stack.Load([]string{
+		"POSTRIDER_HINT_CARRIERS=" + os.Getenv("POSTRIDER_HINT_CARRIERS"), // the suite is run once more without hints
 		"POSTRIDER_DATABASE_URL=" + f.DB.URL(), "POSTRIDER_REDIS_URL=" + o.RedisURL, "POSTRIDER_MIGRATE=false",
 		"POSTRIDER_HOST_ID=" + fmt.Sprintf("host-%d", n+1), "POSTRIDER_CLUSTER_SECRET=" + ClusterSecret,
 		"POSTRIDER_INGRESS_ADMIN_KEY=" + AdminKey, "POSTRIDER_INGRESS_HTTP_ADDR=" + http, "POSTRIDER_INGRESS_GRPC_ADDR=" + grpc,

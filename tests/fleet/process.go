@@ -61,6 +61,7 @@ func StartProcesses(t testing.TB, bin *Binaries, hosts int, extra ...string) *Pr
 		shared := append([]string{
 			"POSTRIDER_DATABASE_URL=" + database, "POSTRIDER_REDIS_URL=" + p.Redis.URL(), "POSTRIDER_MIGRATE=false",
 			fmt.Sprintf("POSTRIDER_HOST_ID=host-%d", n+1), "POSTRIDER_CLUSTER_SECRET=" + ClusterSecret, "PATH=" + os.Getenv("PATH"),
+			"POSTRIDER_HINT_CARRIERS=" + os.Getenv("POSTRIDER_HINT_CARRIERS"),
 		}, extra...)
 		h := &ProcessHost{HTTP: "http://" + httpAddr, GRPC: grpcAddr}
 		h.Sidecar = newProcess(t, bin, "meshhint", n, ports.open(t), append(shared, "POSTRIDER_MESHHINT_INTERNAL_ADDR="+sidecar))
