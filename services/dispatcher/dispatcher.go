@@ -261,5 +261,6 @@ type listener struct{ engine *engine.Engine }
 func (l listener) MessagesAvailable(q link.QueueName) {
 	l.engine.HintMessages(tenant.ID(q.Tenant), q.Queue)
 }
+
 func (l listener) QueueChanged(q link.QueueName) { l.engine.HintQueue(tenant.ID(q.Tenant), q.Queue) }
 func (l listener) EverythingChanged()            { l.engine.HintEverything() }

@@ -111,7 +111,7 @@ func TestLastFailureIsADeadLetterWithItsMessage(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	n := newNode(t, url, nodeOptions{})
-	n.set(url, "q", `{"max_attempts": 1}`)
+	n.set(url, `{"max_attempts": 1}`)
 	n.push("q", item("a", "bad"), item("a", "good"))
 	first := n.pop(&queuev1.PopRequest{Queue: "q"})
 
@@ -153,7 +153,7 @@ func TestARepeatedRequestIsAnsweredAsTheFirst(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	n := newNode(t, url, nodeOptions{})
-	n.set(url, "q", `{"shards": 1}`)
+	n.set(url, `{"shards": 1}`)
 	req := func(payload string) *queuev1.PushRequest {
 		return &queuev1.PushRequest{Queue: "q", IdempotencyKey: "r", Items: []*queuev1.PushItem{item("a", payload), item("", ""), item("b", "2")}}
 	}

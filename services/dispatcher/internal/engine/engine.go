@@ -119,7 +119,7 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 		segments: segcache.New(cfg.DirectoryBytes, cfg.BodyBytes), encoder: parts.Encoder, decoder: parts.Decoder,
 		hints: parts.Hints, clk: parts.Clock, rand: clock.Random{}, log: parts.Log, metrics: m,
 		dbtime: &dbClock{clk: parts.Clock}, holderSuffix: "@" + uuid.NewString()[:8],
-		pushBytes: newBudget("bytes of messages wait for a commit", cfg.QueuedBytes, m.queuedBytes),
+		pushBytes: newBudget("bytes wait for a commit", cfg.QueuedBytes, m.queuedBytes),
 		requests:  newBudget("requests wait for a commit", int64(cfg.QueuedRequests), m.queued),
 		pops:      newBudget("pops wait for messages", int64(cfg.ParkedPops), m.popsOpen),
 		slots:     newSemaphore(2), readers: newSemaphore(2),

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -22,7 +21,7 @@ type OverloadedError struct {
 	RetryAfter time.Duration
 }
 
-func (e *OverloadedError) Error() string { return fmt.Sprintf("too many %s", e.What) }
+func (e *OverloadedError) Error() string { return "too many " + e.What }
 
 // UnavailableError says that the database could not be reached, or could not do it in time. Whether a push or a settlement took effect may be unknown;
 // each is safe to repeat.

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ func (n *node) pushMany(queue string, count int, name func(i int) string) {
 	for from := 0; from < count; from += request {
 		items := make([]*queuev1.PushItem, 0, request)
 		for i := from; i < min(from+request, count); i++ {
-			items = append(items, item(name(i), fmt.Sprint(i)))
+			items = append(items, item(name(i), strconv.Itoa(i)))
 		}
 		n.push(queue, items...)
 	}
@@ -92,7 +93,7 @@ func TestAStuckPartitionIsDrainedInOrderOnceItIsFree(t *testing.T) {
 		resp := n.pop(&queuev1.PopRequest{Queue: "q", Batch: 1000, Wait: seconds(20), Settle: settle})
 		require.NotEmpty(t, resp.GetLease(), "at %d", next)
 		for _, d := range resp.GetDeliveries() {
-			require.Equal(t, fmt.Sprint(next), string(d.GetPayload()))
+			require.Equal(t, strconv.Itoa(next), string(d.GetPayload()))
 			next++
 		}
 		settle = &queuev1.AckRequest{Lease: resp.GetLease(), AckRest: true}
@@ -130,10 +131,10 @@ func TestACrasherTakesNoNeighbourAlong(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	n := newNode(t, url, nodeOptions{})
-	n.set(url, "q", `{"max_attempts": 1, "backoff": "1ms", "backoff_max": "1ms"}`)
+	n.set(url, `{"max_attempts": 1, "backoff": "1ms", "backoff_max": "1ms"}`)
 	const crasher = "p3"
 	for i := range 10 {
-		n.push("q", item(fmt.Sprintf("p%d", i), fmt.Sprint(i)))
+		n.push("q", item(fmt.Sprintf("p%d", i), strconv.Itoa(i)))
 	}
 
 	settled := map[string]bool{}

@@ -52,13 +52,6 @@ func (g *group) adopt(q *catalog.Queue, row *catalog.Group) {
 
 func (g *group) hasParked() bool { return g.parked.Load() > 0 }
 
-// wakeAll looks at everything.
-func (g *group) wakeAll() {
-	for _, s := range g.shards {
-		s.wake()
-	}
-}
-
 // park makes p wait, unless something came up on a shard since p was planned there. It needs g.mu.
 func (g *group) park(p *pop) {
 	l := &g.any

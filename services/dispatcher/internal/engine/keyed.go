@@ -256,9 +256,9 @@ func (c *part) answersOf(p *push, base message.Offset) []byte {
 }
 
 func appendAnswer(dst []byte, index int, status queuev1.PushStatus, offset message.Offset) []byte {
-	dst = binary.AppendUvarint(dst, uint64(index))   //nolint:gosec // not negative
-	dst = binary.AppendUvarint(dst, uint64(status))  //nolint:gosec // not negative
-	return binary.AppendUvarint(dst, uint64(offset)) //nolint:gosec // not negative
+	dst = binary.AppendUvarint(dst, uint64(index))
+	dst = binary.AppendUvarint(dst, uint64(status))
+	return binary.AppendUvarint(dst, uint64(offset))
 }
 
 // decodeAnswers reads what answersOf wrote. Anything it does not understand is left out: the item keeps its own validation's result.
@@ -267,13 +267,13 @@ func decodeAnswers(b []byte) []itemAnswer {
 	for len(b) > 0 {
 		var v [3]uint64
 		for i := range v {
-			n := 0
-			if v[i], n = binary.Uvarint(b); n <= 0 {
+			value, n := binary.Uvarint(b)
+			if n <= 0 {
 				return out
 			}
-			b = b[n:]
+			v[i], b = value, b[n:]
 		}
-		out = append(out, itemAnswer{index: int(v[0]), status: queuev1.PushStatus(v[1]), offset: message.Offset(v[2])}) //nolint:gosec // written by us
+		out = append(out, itemAnswer{index: int(v[0]), status: queuev1.PushStatus(v[1]), offset: message.Offset(v[2])})
 	}
 	return out
 }

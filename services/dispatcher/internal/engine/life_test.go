@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestANewLimitHoldsFromTheNextCommitOnWithoutAHint(t *testing.T) {
 	url := database(t)
 	a, b := newNode(t, url, nodeOptions{}), newNode(t, url, nodeOptions{})
 	b.push("q", item("a", "long enough"))
-	a.set(url, "q", `{"max_message_bytes": 4}`)
+	a.set(url, `{"max_message_bytes": 4}`)
 
 	b.push("q", item("a", "brings the news"))
 	resp, err := b.Push(t.Context(), ten, &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{item("a", "too long"), item("a", "ok")}})
@@ -76,7 +77,7 @@ func TestALeaseOverSeveralShardsIsOneToken(t *testing.T) {
 	n := newNode(t, database(t), nodeOptions{})
 	makeQueue(t, n, 4)
 	for i := range 40 {
-		n.push("q", item(fmt.Sprintf("p%d", i), fmt.Sprint(i)))
+		n.push("q", item(fmt.Sprintf("p%d", i), strconv.Itoa(i)))
 	}
 
 	all := n.pop(&queuev1.PopRequest{Queue: "q", Batch: 100})
@@ -102,7 +103,7 @@ func TestParkedPopsOfAQueueWithSeveralShardsAreWoken(t *testing.T) {
 	n.awaitParked(16)
 
 	for i := range 16 {
-		n.push("q", item(fmt.Sprintf("p%d", i), fmt.Sprint(i)))
+		n.push("q", item(fmt.Sprintf("p%d", i), strconv.Itoa(i)))
 	}
 
 	got := map[string]bool{}
@@ -188,7 +189,7 @@ func TestAnEngineEndsAtAnyMomentWithEveryCallAnswered(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = n.Push(ctx, ten, &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{item(fmt.Sprint(i), "x")}})
+					_, _ = n.Push(ctx, ten, &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{item(strconv.Itoa(i), "x")}})
 					resp, err := n.Pop(ctx, ten, &queuev1.PopRequest{Queue: "q", Wait: seconds(5)})
 					if err == nil && resp.GetLease() != "" {
 						_, _ = n.Ack(ctx, ten, &queuev1.AckRequest{Queue: "q", Lease: resp.GetLease(), AckRest: true})
@@ -221,7 +222,7 @@ func TestARestartOfTheDatabaseLosesNothingAcknowledged(t *testing.T) {
 		wg.Go(func() {
 			for j := 0; ctx.Err() == nil; j++ {
 				payload := fmt.Sprintf("%d/%d", i, j)
-				resp, err := n.Push(t.Context(), ten, &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{item(fmt.Sprint(i), payload)}})
+				resp, err := n.Push(t.Context(), ten, &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{item(strconv.Itoa(i), payload)}})
 				if err == nil && resp.GetResults()[0].GetStatus() == queuev1.PushStatus_PUSH_STATUS_QUEUED {
 					mu.Lock()
 					acked[payload] = true

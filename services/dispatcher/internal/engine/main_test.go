@@ -163,8 +163,9 @@ func (n *node) ackAll(queue, lease string) {
 	require.NoError(n.t, err)
 }
 
-// configure sets options of a queue as an operator does.
-func (n *node) set(url, queue, config string) {
+// set gives the queue "q" options, as another dispatcher does: nothing here is told.
+func (n *node) set(url, config string) {
+	const queue = "q"
 	n.t.Helper()
 	conn, err := pg.Connect(n.t.Context(), url, pg.Options{})
 	require.NoError(n.t, err)
@@ -175,7 +176,6 @@ func (n *node) set(url, queue, config string) {
 		WHERE tenant_id = $2 AND name = $3 RETURNING id, config_version)
 		UPDATE dispatcher.shards s SET config_version = q.config_version FROM q WHERE s.queue_id = q.id`, config, string(ten), queue)
 	require.NoError(n.t, err)
-	n.HintQueue(ten, queue)
 }
 
 func payloads(resp *queuev1.PopResponse) []string {

@@ -38,16 +38,15 @@ func (c *cutter) pool(o *pg.Options) {
 type cutConn struct {
 	net.Conn
 
-	c    *cutter
-	mu   sync.Mutex // guards cut
-	cut  bool       // the answer to what was last written is to be lost
-	dead bool
+	c   *cutter
+	mu  sync.Mutex // guards cut
+	cut bool       // the answer to what was last written is to be lost
 }
 
 func (c *cutConn) Write(b []byte) (int, error) {
 	if c.c.armed.CompareAndSwap(cutRequest, 0) {
 		c.c.did.Add(1)
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return len(b), nil // as far as the client can tell it was sent
 	}
 	if c.c.armed.CompareAndSwap(cutAnswer, 0) {
@@ -65,7 +64,7 @@ func (c *cutConn) Read(b []byte) (int, error) {
 	if c.cut && err == nil {
 		c.cut = false
 		c.c.did.Add(1)
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -302,7 +302,7 @@ func delivery(shard message.ShardID, m window.Message, body read) *queuev1.Deliv
 	d := &queuev1.Delivery{
 		MessageId: message.ID{Shard: shard, Offset: m.Offset}.String(), Partition: body.Partition, Offset: int64(m.Offset),
 		Payload: body.Payload, ContentType: body.ContentType, ClientId: body.ClientID,
-		Attempt: int32(m.Attempt), CreatedAt: timestamppb.New(body.at), //nolint:gosec // counted one by one
+		Attempt: int32(m.Attempt), CreatedAt: timestamppb.New(body.at),
 	}
 	if len(body.Headers) > 0 {
 		d.Headers = make(map[string]string, len(body.Headers))

@@ -229,7 +229,7 @@ func (p *push) encode(messages []message.Message, size int) {
 			it.keyed, p.keyed = true, true
 			it.key = store.Key{
 				ID:       store.KeyID(message.DedupeKey(p.queue.Shards[it.shard], message.KeyOfMessage, m.Partition, key)),
-				BodyHash: uint64(m.BodyHash()), //nolint:gosec // the same 64 bits
+				BodyHash: uint64(m.BodyHash()),
 			}
 		}
 	}
@@ -240,7 +240,7 @@ func (p *push) bodyHash(messages []message.Message) uint64 {
 	h := sha256.New()
 	var b [8]byte
 	for i := range messages {
-		binary.BigEndian.PutUint64(b[:], uint64(messages[i].BodyHash())) //nolint:gosec // the same 64 bits
+		binary.BigEndian.PutUint64(b[:], uint64(messages[i].BodyHash()))
 		h.Write(b[:])
 		h.Write([]byte(p.req.GetItems()[i].GetIdempotencyKey()))
 		h.Write([]byte{0})
@@ -333,7 +333,7 @@ func (l *flushLane) run(ctx context.Context) error {
 	}()
 	for {
 		if batch := l.take(); len(batch) > 0 {
-			l.commit(l.e.base, batch) // what is in flight when ctx ends is finished
+			l.commit(l.e.base, batch) //nolint:contextcheck // what is in flight when ctx ends is finished
 			continue
 		}
 		select {

@@ -242,7 +242,7 @@ func (s *settling) finish() (*queuev1.AckResponse, error) {
 			leaseGone = false
 		}
 		if s.rest && a.err == nil && len(a.out.Items) > 0 {
-			resp.RestAcked += int32(a.out.Items[len(a.out.Items)-1].Count) //nolint:gosec // bounded by the lease
+			resp.RestAcked += int32(a.out.Items[len(a.out.Items)-1].Count)
 		}
 	}
 	if other == 0 && (stale > 0 || s.rest && leaseGone) && resp.GetRestAcked() == 0 {

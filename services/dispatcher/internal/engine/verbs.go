@@ -86,7 +86,7 @@ func (e *Engine) Release(ctx context.Context, t tenant.ID, req *queuev1.ReleaseR
 			stale++
 			continue
 		}
-		resp.Released += int32(a.out.Count) //nolint:gosec // bounded by the lease
+		resp.Released += int32(a.out.Count)
 	}
 	if stale == len(p.asks) {
 		return nil, ErrStaleEpoch

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -118,11 +119,11 @@ func TestAPopSeesWhatAnotherEngineCommittedBeforeIt(t *testing.T) {
 	a, b := newNode(t, url, nodeOptions{}), newNode(t, url, nodeOptions{})
 	require.Empty(t, b.pop(&queuev1.PopRequest{Queue: "q"}).GetLease())
 	for i := range 20 {
-		a.push("q", item("a", fmt.Sprint(i)))
+		a.push("q", item("a", strconv.Itoa(i)))
 
 		popped := b.pop(&queuev1.PopRequest{Queue: "q"})
 
-		require.Equal(t, []string{fmt.Sprint(i)}, payloads(popped))
+		require.Equal(t, []string{strconv.Itoa(i)}, payloads(popped))
 		a.ackAll("q", popped.GetLease())
 	}
 }
@@ -221,7 +222,7 @@ func TestACancelledPopLeavesNoLease(t *testing.T) {
 			n.awaitParked(1)
 		}
 		var wg sync.WaitGroup
-		wg.Go(func() { n.push("q", item("a", fmt.Sprint(i))) })
+		wg.Go(func() { n.push("q", item("a", strconv.Itoa(i))) })
 		cancel()
 		wg.Wait()
 		resp := <-parked
@@ -229,7 +230,7 @@ func TestACancelledPopLeavesNoLease(t *testing.T) {
 			resp = n.pop(&queuev1.PopRequest{Queue: "q", Wait: seconds(10)})
 		}
 
-		require.Equal(t, []string{fmt.Sprint(i)}, payloads(resp))
+		require.Equal(t, []string{strconv.Itoa(i)}, payloads(resp))
 		require.Equal(t, int32(1), resp.GetDeliveries()[0].GetAttempt())
 		n.ackAll("q", resp.GetLease())
 	}

@@ -46,7 +46,7 @@ func (l *workLane) run(ctx context.Context) error {
 	for {
 		batch := l.take()
 		if len(batch) > 0 {
-			l.work(l.e.base, batch) // what is in flight when ctx ends is finished
+			l.work(l.e.base, batch) //nolint:contextcheck // what is in flight when ctx ends is finished
 			continue
 		}
 		select {

@@ -14,12 +14,10 @@ import (
 
 // every runs fn, now and then each time a jittered period has passed, until ctx ends. A failure is logged and costs a round.
 func every(ctx context.Context, clk clock.Clock, period time.Duration, log *zap.Logger, what string, fn func(context.Context) error) error {
-	for {
+	for awake := true; awake; awake = clk.Sleep(ctx, clock.Jitter(clock.Random{}, period, 0.1)) == nil {
 		if err := fn(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 			log.Warn("round failed", zap.String("part", what), zap.Error(err))
 		}
-		if clk.Sleep(ctx, clock.Jitter(clock.Random{}, period, 0.1)) != nil {
-			return nil
-		}
 	}
+	return nil
 }
