@@ -82,16 +82,30 @@ CREATE FUNCTION audit.enqueue(tenant text, actor text, action text, resource tex
 -- +goose StatementEnd
 `)}}}
 	network := memnet.New()
+	names, listeners := map[string]string{}, map[string]net.Listener{}
+	listen := func(name string) string { // HTTP goes over TCP, on ports that are open before anything starts
+		l, err := network.Listen(t.Context(), "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		names[name], listeners[l.Addr().String()] = l.Addr().String(), l
+		return l.Addr().String()
+	}
 	cfg := ingress.Defaults()
 	cfg.DatabaseURL = config.Secret(pgtest.NewDatabase(t, pgtest.Roles{}, audit).URL())
-	cfg.HTTPAddr, cfg.GRPCAddr, cfg.AdminAddr, cfg.AdminKey = "mem:http", "mem:grpc", "mem:admin", adminKey
+	cfg.HTTPAddr, cfg.GRPCAddr, cfg.AdminAddr, cfg.AdminKey = listen("http"), "mem:grpc", listen("admin"), adminKey
 	cfg.FailoverWait = 10 * time.Millisecond
 	for _, c := range change {
 		c(&cfg)
 	}
 	require.NoError(t, cfg.Validate())
 	env := run.Env{
-		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{}, Listen: network.Listen, Dial: network.Dial,
+		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{}, Dial: network.Dial,
+		Listen: func(ctx context.Context, addr string) (net.Listener, error) {
+			if l := listeners[addr]; l != nil {
+				return l, nil
+			}
+			return network.Listen(ctx, addr)
+		},
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -102,7 +116,7 @@ CREATE FUNCTION audit.enqueue(tenant text, actor text, action text, resource tex
 	}()
 	client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 		host, _, _ := net.SplitHostPort(addr)
-		return network.Dial(ctx, "mem:"+host)
+		return network.Dial(ctx, names[host])
 	}}}
 	t.Cleanup(func() {
 		cancel()

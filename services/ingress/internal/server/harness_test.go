@@ -175,6 +175,7 @@ type surface struct {
 	exchange *fakeExchange
 	store    *fakeStore
 	http     *http.Client
+	web      string // host:port
 	conn     *grpc.ClientConn
 	drain    func() <-chan error // begins the drain; the channel gets the end's error
 	routes   func() []string     // "METHOD pattern" of every mounted route
@@ -195,7 +196,8 @@ func startWith(t *testing.T, cfg server.Config) *surface {
 	}
 	s := &surface{t: t, exchange: &fakeExchange{parked: make(chan struct{}, 100)}, store: &fakeStore{}}
 	s.serve(env, cfg)
-	s.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return network.Dial(ctx, "mem:web") }}}
+	// HTTP goes over TCP: net/http moves read deadlines about, and a connection in memory may let one that was taken back end the next request.
+	s.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return network.Dial(ctx, s.web) }}}
 	conn, err := grpc.NewClient("passthrough:///mem:rpc", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(network.Dial),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20)))
 	require.NoError(t, err)
@@ -208,7 +210,7 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 	t := s.t
 	ready := httpserver.NewReadiness()
 	web, err := httpserver.New(t.Context(), env, httpserver.Options{
-		Service: "ingress", Listener: "public", Addr: "mem:web", MaxBodyBytes: server.NoBodyLimit, DrainTimeout: 5 * time.Second, OnDrain: ready.Drain,
+		Service: "ingress", Listener: "public", Addr: "127.0.0.1:0", MaxBodyBytes: server.NoBodyLimit, DrainTimeout: 5 * time.Second, OnDrain: ready.Drain,
 	})
 	require.NoError(t, err)
 	srv, err := server.New(cfg, server.Needs{
@@ -221,6 +223,7 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 		Unary: []grpc.UnaryServerInterceptor{srv.Unary()}, Stream: []grpc.StreamServerInterceptor{srv.Stream()}, Extra: srv.ServerOptions(),
 	})
 	require.NoError(t, err)
+	s.web = web.Addr().String()
 	methods := &registrar{server: rpc}
 	srv.Register(methods)
 	self, err := rpc.Self()
