@@ -7,16 +7,22 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
+	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/run"
 )
 
 // readyEvery is the pause between two looks at services that are starting.
 const readyEvery = 20 * time.Millisecond
+
+// dialPatience is how long a request waits for a service that does not listen yet.
+const dialPatience = 2 * time.Second
 
 // maxReport bounds the answer of a service's /readyz.
 const maxReport = 1 << 20
@@ -40,6 +46,8 @@ func newAdmin(ctx context.Context, cfg Config, env run.Env, ready func()) (*admi
 			if err != nil {
 				return nil, fmt.Errorf("address of a service: %w", err)
 			}
+			ctx, cancel := context.WithTimeout(ctx, dialPatience) // in memory, dialling waits until the service listens
+			defer cancel()
 			return env.Dial(ctx, memAdmin+name)
 		},
 	}
@@ -59,14 +67,24 @@ func newAdmin(ctx context.Context, cfg Config, env run.Env, ready func()) (*admi
 
 // proxy passes /internal/NAME/path on to the service's /internal/path. The secret that opened this listener opens that one too.
 func (a *admin) proxy(transport http.RoundTripper) http.Handler {
-	return &httputil.ReverseProxy{
+	pass := &httputil.ReverseProxy{
 		Transport: transport,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			apierr.WriteHTTP(w, r, apierr.Unavailable("SERVICE_AWAY", "the service does not answer: "+err.Error(), time.Second))
+		},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme = "http"
 			r.Out.URL.Host = chi.URLParam(r.In, "service")
 			r.Out.URL.Path = "/internal/" + chi.URLParam(r.In, "*")
 		},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(a.services, chi.URLParam(r, "service")) {
+			apierr.WriteHTTP(w, r, apierr.RouteNotFound("the services are "+strings.Join(a.services, ", ")))
+			return
+		}
+		pass.ServeHTTP(w, r)
+	})
 }
 
 // check asks one service's /readyz.
