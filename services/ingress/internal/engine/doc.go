@@ -9,7 +9,8 @@
 //   - Every task ends exactly once, with a result or an error; a stream that breaks ends or moves everything it carried.
 //   - A push without idempotency keys that was on the wire when its stream broke is never sent again: its outcome is unknown and said to be.
 //   - A pop whose client is gone gives back, uncharged, whatever it still leases.
-//   - Tasks that are submitted one after the other for one queue are sent in that order while their stream lives.
+//   - Pushes that are submitted one after the other for one queue are sent in that order, also across a change to a better dispatcher (see lane);
+//     only those that are lost with a dispatcher may come later than those behind them.
 //
 // The own host's dispatcher is preferred whenever it is up; without one, a queue always goes to the same dispatcher while the set of them is the same.
 package engine

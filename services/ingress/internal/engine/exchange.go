@@ -38,6 +38,9 @@ type Exchange struct {
 
 	ops, bytes atomic.Int64
 
+	lanesMu sync.Mutex // guards lanes and their content; taken before mu and before a stream's
+	lanes   map[laneKey]*lane
+
 	mu       sync.Mutex // guards the rest
 	peers    []*peer
 	change   chan struct{}   // closed and replaced when a peer goes up, down or draining
@@ -54,7 +57,7 @@ func New(dial func(addr string) (*grpc.ClientConn, error), clk clock.Clock, log 
 	}
 	return &Exchange{
 		cfg: cfg, dial: dial, clk: clk, log: log, metrics: m, seed: maphash.MakeSeed(),
-		targets: make(chan []Target, 1), change: make(chan struct{}),
+		lanes: map[laneKey]*lane{}, targets: make(chan []Target, 1), change: make(chan struct{}),
 	}, nil
 }
 
@@ -232,8 +235,22 @@ func (x *Exchange) candidates(tenant, queue string) []*peer {
 	return peers
 }
 
-// submit gives the task to the best peer that takes it; the one it was lost on comes last.
+// submit gives the task to the best peer that takes it.
 func (x *Exchange) submit(t *task) bool {
+	taken := false
+	if t.op.GetPush() != nil {
+		taken = x.submitPush(t)
+	} else {
+		taken = slices.ContainsFunc(x.order(t), func(p *peer) bool { return p.submit(t) != nil })
+	}
+	if taken {
+		t.withdrawIfAbandoned() // its caller went between the look and the submission
+	}
+	return taken
+}
+
+// order returns the peers that the task may be given to, best first; the one it was lost on comes last.
+func (x *Exchange) order(t *task) []*peer {
 	peers := x.candidates(t.op.GetTenant(), queueOf(t.op))
 	if t.avoid != nil {
 		slices.SortStableFunc(peers, func(a, b *peer) int {
@@ -246,13 +263,7 @@ func (x *Exchange) submit(t *task) bool {
 			return 0
 		})
 	}
-	for _, p := range peers {
-		if p.submit(t) {
-			t.withdrawIfAbandoned()
-			return true
-		}
-	}
-	return false
+	return peers
 }
 
 // Go sends op and calls done, exactly once, from a goroutine that MUST NOT be held up. Calls that follow one another for one queue are sent in order.

@@ -113,7 +113,7 @@ func TestALeavingDispatcherFinishesWhatItHasAndGetsNothingNew(t *testing.T) {
 
 	b.SetTargets([]engine.Target{{Addr: "mem:d0", Own: true, Leaving: true}, {Addr: "mem:d1"}})
 	b.awaitUsable(t, 1)
-	next := b.do(t.Context(), push("q", "", "y"))
+	next := b.do(t.Context(), push("another", "", "y")) // one of the same queue would wait for the one that is out
 	b.other.next().answer(pushed("other"))
 	require.NoError(t, (<-next).err)
 	inFlight.answer(pushed("own"))
@@ -211,6 +211,44 @@ func TestPushesOfAQueueArriveInTheOrderOfTheirSubmission(t *testing.T) {
 	done.Wait()
 	for i := range n {
 		require.Equal(t, strconv.Itoa(i), string(b.own.next().op.GetPush().GetItems()[0].GetPayload()))
+	}
+}
+
+func TestPushesKeepTheirOrderWhenTheOwnDispatcherComesBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *engine.Config) { c.MaxOps = 100_000 })
+	b.own.stop()
+	b.awaitUsable(t, 1)
+	b.own.auto = true
+	var sent int
+	var done sync.WaitGroup
+	send := func() {
+		done.Add(1)
+		b.Go(push("q", "", strconv.Itoa(sent)), func(*dispatcherv1.Result, error) { done.Done() })
+		sent++
+	}
+	for range 5 {
+		send()
+	}
+	first := make([]arrival, 5)
+	for i := range first {
+		first[i] = b.other.next()
+	}
+
+	b.own.start()
+	b.awaitUsable(t, 2)
+	for range 5 {
+		send()
+	}
+	require.Empty(t, b.own.arrived, "those behind wait for those that are out")
+	require.Empty(t, b.other.arrived)
+	for _, a := range first {
+		a.answer(pushed("other"))
+	}
+
+	done.Wait()
+	for i := range 5 {
+		require.Equal(t, strconv.Itoa(5+i), string(b.own.next().op.GetPush().GetItems()[0].GetPayload()))
 	}
 }
 

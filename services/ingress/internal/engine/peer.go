@@ -121,18 +121,18 @@ func (p *peer) drain() {
 
 func (p *peer) usable() bool { return p.up.Load() > 0 && !p.draining.Load() && !p.leaving.Load() }
 
-// submit gives the task to one of the streams. Pushes of one queue share a stream, so that they stay in order.
-func (p *peer) submit(t *task) bool {
+// submit gives the task to one of the streams and returns it, nil if none is up. Pushes of one queue share a stream, so that they stay in order.
+func (p *peer) submit(t *task) *stream {
 	first := int(p.next.Add(1))
 	if push := t.op.GetPush(); push != nil {
 		first = int(p.x.hash(t.op.GetTenant(), push.GetQueue(), "") >> 33)
 	}
 	for i := range p.streams {
-		if p.streams[(first+i)%len(p.streams)].submit(t) {
-			return true
+		if s := p.streams[(first+i)%len(p.streams)]; s.submit(t) {
+			return s
 		}
 	}
-	return false
+	return nil
 }
 
 // hash spreads queues over streams and dispatchers: the same here as long as the process lives.

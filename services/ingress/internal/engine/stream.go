@@ -51,6 +51,12 @@ func (s *stream) submit(t *task) bool {
 	return true
 }
 
+func (s *stream) isUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
+}
+
 // signal needs s.mu or no concurrent taker; a token more is harmless.
 func (s *stream) signal() {
 	select {
@@ -71,6 +77,7 @@ func (s *stream) withdraw(id uint64) {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 		delete(s.flight, id)
 		s.mu.Unlock()
+		s.peer.x.back(t)
 		t.end(nil, context.Canceled)
 		return
 	}

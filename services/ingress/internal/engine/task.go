@@ -30,6 +30,8 @@ type task struct {
 	stream    *stream // where it is now
 	id        uint64
 	avoid     *peer // where it was last
+
+	lane *lane // of a push that is out; guarded by the engine's lanesMu
 }
 
 // maxTries bounds how often an operation is sent: the first time, and again elsewhere.
@@ -78,6 +80,7 @@ func (t *task) isAbandoned() bool {
 
 // finish is called by the stream that carried the task, with a result or with the way it was lost.
 func (t *task) finish(res *dispatcherv1.Result, err error) {
+	t.x.back(t)
 	if err == nil && t.movable(res) {
 		err = errMoved
 	}
@@ -89,7 +92,9 @@ func (t *task) finish(res *dispatcherv1.Result, err error) {
 		t.end(nil, err)
 		return
 	}
-	t.placeSoon()
+	if !t.x.submit(t) {
+		t.placeSoon()
+	}
 }
 
 // placeSoon is place in a goroutine of the engine.
