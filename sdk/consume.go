@@ -105,7 +105,7 @@ func isFinal(err error) bool {
 	if !ok {
 		return false
 	}
-	switch e.Status { //nolint:exhaustive // the others may pass
+	switch e.Status {
 	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.FailedPrecondition, codes.Unimplemented, codes.Unauthenticated,
 		codes.AlreadyExists:
 		return true

@@ -37,8 +37,8 @@ type PopOptions struct {
 
 func (o PopOptions) request(queue string) *queuev1.PopRequest {
 	req := &queuev1.PopRequest{
-		Queue: queue, Group: o.Group, Batch: int32(o.Batch), MaxBytes: int32(o.MaxBytes), Partition: o.Partition, //nolint:gosec // G115: the server checks the range
-		Partitions: int32(o.Partitions), Consumer: o.Consumer, //nolint:gosec // G115: the server checks the range
+		Queue: queue, Group: o.Group, Batch: int32(o.Batch), MaxBytes: int32(o.MaxBytes), Partition: o.Partition,
+		Partitions: int32(o.Partitions), Consumer: o.Consumer,
 	}
 	if o.Wait > 0 {
 		req.Wait = durationpb.New(o.Wait)

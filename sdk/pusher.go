@@ -128,7 +128,7 @@ func (p *pusher) gather(call *pushCall) *queuev1.PushStreamRequest {
 			frame.Entries = append(frame.Entries, &queuev1.PushStreamRequest_Entry{RequestId: p.register(call), Request: call.req})
 			bytes += proto.Size(call.req)
 		}
-		if len(frame.Entries) >= maxFrameEntries || bytes >= maxFrameBytes {
+		if len(frame.GetEntries()) >= maxFrameEntries || bytes >= maxFrameBytes {
 			return frame
 		}
 		select {
@@ -171,7 +171,7 @@ func answer(e *queuev1.PushStreamResponse_Entry) pushAnswer {
 	if e.GetError() == nil {
 		return pushAnswer{resp: e.GetResponse()}
 	}
-	code := codes.Code(e.GetErrorStatus()) //nolint:gosec // G115: a gRPC code
+	code := codes.Code(e.GetErrorStatus())
 	return pushAnswer{err: &Error{
 		Code: e.GetError().GetCode(), Status: code, Message: e.GetError().GetMessage(), Field: e.GetError().GetField(),
 		OutcomeUnknown: e.GetError().GetCode() == "OUTCOME_UNKNOWN",

@@ -92,9 +92,7 @@ func (s *Stream[Req, Resp]) Run(ctx context.Context) error {
 			}
 		}
 		jittered := pause/2 + rand.N(pause/2+1) //nolint:gosec // G404: jitter needs spread, not secrecy.
-		if s.clk.Sleep(ctx, jittered) != nil {
-			return nil
-		}
+		_ = s.clk.Sleep(ctx, jittered) // the end of ctx ends the loop
 		pause = min(2*pause, s.cfg.RetryMax)
 	}
 	return nil
@@ -121,7 +119,7 @@ func (s *Stream[Req, Resp]) once(ctx context.Context) (bool, error) {
 	wasUp := s.up.Swap(false)
 	cancel(err)
 	if !errors.Is(err, errReceiverDone) {
-		<-received // the receiver ends with the stream's context
+		_ = <-received // the receiver ends with the stream's context
 	}
 	s.discard()
 	return wasUp, err

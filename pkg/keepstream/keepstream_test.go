@@ -88,6 +88,7 @@ func TestAStreamThatEndsIsOpenedAgainAndSaysHelloAgain(t *testing.T) {
 }
 
 func TestTheEndOfARunIsNoLossToReport(t *testing.T) {
+	t.Parallel()
 	p := &peer{opened: make(chan *fakeStream, 1)}
 	up, lost := make(chan struct{}, 1), make(chan error, 1)
 	s := keepstream.New(clock.Real{}, keepstream.Config[string, string]{

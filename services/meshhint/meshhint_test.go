@@ -50,7 +50,7 @@ func start(t *testing.T, db *pgtest.Database, host string, change func(*meshhint
 	cfg.DeadAfter = time.Second
 	change(&cfg)
 	require.NoError(t, cfg.Validate())
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- meshhint.Run(ctx, cfg, env) }()
 	stopped := false

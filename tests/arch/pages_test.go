@@ -57,8 +57,11 @@ func TestTheConfigurationPageListsEverySettingOfEveryService(t *testing.T) {
 		name     string
 		defaults any
 	}{
-		{"ingress", ingress.Defaults()}, {"dispatcher", dispatcher.Defaults()}, {"scheduler", scheduler.Defaults()},
-		{"audit", audit.Defaults()}, {"meshhint", meshhint.Defaults()},
+		{"ingress", ingress.Defaults()},
+		{"dispatcher", dispatcher.Defaults()},
+		{"scheduler", scheduler.Defaults()},
+		{"audit", audit.Defaults()},
+		{"meshhint", meshhint.Defaults()},
 	} {
 		vars, err := config.List(s.name, s.defaults)
 		require.NoError(t, err)
@@ -88,7 +91,7 @@ func settingsTable(b *bytes.Buffer, vars []config.Var, name func(config.Var) str
 // openapi is what the page of the API needs of the generated document.
 type openapi struct {
 	Paths map[string]map[string]struct {
-		OperationID string `json:"operationId"`
+		OperationID string `json:"operationId"` //nolint:tagliatelle // OpenAPI's own name
 		Summary     string `json:"summary"`
 	} `json:"paths"`
 }

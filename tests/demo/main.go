@@ -62,8 +62,8 @@ func (s settings) run(ctx context.Context) (broken int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("data folder: %w", err)
 	}
-	defer os.RemoveAll(dir)                      //nolint:errcheck // a temporary folder
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // an unprivileged PostgreSQL below must reach its data
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	if err := os.Chmod(dir, 0o755); err != nil {
 		return 0, fmt.Errorf("data folder: %w", err)
 	}
 	up, err := startUp(ctx, s, dir)
@@ -121,7 +121,7 @@ type fleet struct {
 
 // startUp starts the hosts and returns when they are ready.
 func startUp(ctx context.Context, s settings, dir string) (*fleet, error) {
-	cmd := exec.Command(s.program, "up", "--hosts", "2", "--data", dir, "--port", strconv.Itoa(s.port)) //nolint:gosec,noctx // the caller's program; stop ends it
+	cmd := exec.Command(s.program, "up", "--hosts", "2", "--data", dir, "--port", strconv.Itoa(s.port)) //nolint:noctx // the caller's program; stop ends it
 	cmd.Env = withoutServers(os.Environ())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -141,7 +141,7 @@ func startUp(ctx context.Context, s settings, dir string) (*fleet, error) {
 	}
 	if err == nil {
 		var key []byte
-		key, err = os.ReadFile(filepath.Join(dir, "admin.key")) //nolint:gosec // our own folder
+		key, err = os.ReadFile(filepath.Join(dir, "admin.key"))
 		f.key = strings.TrimSpace(string(key))
 	}
 	if err != nil {

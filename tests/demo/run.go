@@ -124,7 +124,7 @@ func (w *runner) message(n int) (hook Webhook, item rest.Item, content string) {
 	content = fmt.Sprintf("%s/%d", w.Queue, n)
 	return hook, rest.Item{
 		Partition: fmt.Sprintf("%s#%d", hook.Partition, n/len(w.Corpus)), Payload: hook.Payload, IdempotencyKey: content,
-		Headers: map[string]string{"event": hook.Event, "name": hook.Name, "content": content, "corpus": fmt.Sprint(n % len(w.Corpus))},
+		Headers: map[string]string{"event": hook.Event, "name": hook.Name, "content": content, "corpus": strconv.Itoa(n % len(w.Corpus))},
 	}, content
 }
 
@@ -161,7 +161,7 @@ func (w *runner) pushBatch(ctx context.Context, client *rest.Client, publisher, 
 	for i, res := range results {
 		w.rec.AddPush(invariant.Push{
 			Queue: w.Queue, Partition: items[i].Partition, Content: contents[i], ID: res.MessageID, Offset: res.Offset,
-			Publisher: fmt.Sprint(publisher), Seq: int64(from + i), Sent: sent, Answered: answered,
+			Publisher: strconv.Itoa(publisher), Seq: int64(from + i), Sent: sent, Answered: answered,
 		})
 	}
 	return nil

@@ -115,7 +115,7 @@ func noViolation(t *testing.T, r *hammer.Recorder) {
 			t.Error("and more")
 			break
 		}
-		t.Error(v.Error())
+		t.Error(v.String())
 	}
 }
 

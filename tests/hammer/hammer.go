@@ -137,7 +137,7 @@ func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) erro
 func payload(content string, bytes int) []byte {
 	out := []byte(content)
 	for len(out) < bytes {
-		out = append(out, byte('a'+rand.N(26))) //nolint:gosec // G404: filler
+		out = append(out, byte('a'+rand.N(26)))
 	}
 	return out
 }
@@ -171,10 +171,7 @@ func (c Consume) Run(ctx context.Context, r *Recorder, client *postrider.Client)
 	for ctx.Err() == nil {
 		sent := r.Now()
 		lease, err := client.Pop(ctx, c.Queue, opts)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("consumer of %s: %w", c.Group, err)
 		}
 		if lease == nil {
@@ -184,7 +181,7 @@ func (c Consume) Run(ctx context.Context, r *Recorder, client *postrider.Client)
 		for _, d := range lease.Deliveries {
 			r.Add(invariant.Delivery{
 				Queue: c.Queue, Group: c.Group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Offset: d.Offset,
-				Attempt: int32(d.Attempt), Lease: lease.Token, Sent: sent, Answered: answered, //nolint:gosec // G115: small
+				Attempt: int32(d.Attempt), Lease: lease.Token, Sent: sent, Answered: answered,
 			})
 		}
 		if err := c.settle(ctx, r, client, lease); err != nil && ctx.Err() == nil {

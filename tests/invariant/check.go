@@ -23,7 +23,7 @@ func All(events []Event, checks ...Check) []Violation {
 	return all
 }
 
-// NothingLost: every acknowledged push is, at the end, acked or a dead letter in every group that consumed its queue.
+// NothingLost checks that every acknowledged push is, at the end, acked or a dead letter in every group that consumed its queue.
 func NothingLost(events []Event) []Violation {
 	l := sortOut(events)
 	var out []Violation
@@ -43,7 +43,7 @@ func NothingLost(events []Event) []Violation {
 	return out
 }
 
-// NothingAckedReturns: after an answered ack, no pop that was sent later hands the message to that group, nor does an attempt beyond the acked one.
+// NothingAckedReturns checks that after an answered ack no pop that was sent later hands the message to that group, nor an attempt beyond the acked one.
 func NothingAckedReturns(events []Event) []Violation {
 	l := sortOut(events)
 	var out []Violation
@@ -64,7 +64,7 @@ func NothingAckedReturns(events []Event) []Violation {
 	return out
 }
 
-// OnePlaceEach: no two acknowledged pushes have the same place, and no message id has two contents or two offsets.
+// OnePlaceEach checks that no two acknowledged pushes have the same place, and no message id has two contents or two offsets.
 func OnePlaceEach(events []Event) []Violation {
 	places := map[string]Push{}
 	var out []Violation
@@ -81,7 +81,7 @@ func OnePlaceEach(events []Event) []Violation {
 	return out
 }
 
-// ContentIntact: what is delivered under an id is what was pushed under it, in the same partition and at the same offset.
+// ContentIntact checks that what is delivered under an id is what was pushed under it, in the same partition and at the same offset.
 func ContentIntact(events []Event) []Violation {
 	l := sortOut(events)
 	var out []Violation
@@ -99,7 +99,7 @@ func ContentIntact(events []Event) []Violation {
 	return out
 }
 
-// OrderPerPartition (ordered groups): when a message is handed out, everything before it in its partition is settled, or in the same lease.
+// OrderPerPartition checks, for ordered groups, that when a message is handed out, everything before it in its partition is settled, or in the same lease.
 func OrderPerPartition(events []Event) []Violation {
 	l := sortOut(events)
 	var out []Violation
@@ -144,7 +144,8 @@ func (l *log) sameLease(key [3]string, lease string) bool {
 	return slices.ContainsFunc(l.deliveries[key], func(d Delivery) bool { return d.Lease == lease })
 }
 
-// OrderPerPublisher: of two messages of one publisher in one partition, the one whose push was answered before the other's was sent has the lower offset.
+// OrderPerPublisher checks that of two messages of one publisher in one partition the one whose push was answered before the other's was sent has the
+// lower offset.
 func OrderPerPublisher(events []Event) []Violation {
 	type line struct{ queue, partition, publisher string }
 	lines := map[line][]Push{}
@@ -167,7 +168,7 @@ func OrderPerPublisher(events []Event) []Violation {
 	return out
 }
 
-// OneHolder (ordered groups): while a lease could still ack a message of a partition, no other lease got a message of that partition.
+// OneHolder checks, for ordered groups, that while a lease could still ack a message of a partition, no other lease got a message of that partition.
 func OneHolder(events []Event) []Violation {
 	type holder struct{ queue, group, partition, lease string }
 	type span struct {

@@ -83,12 +83,14 @@ type Violation struct {
 	Events    []Event
 }
 
-// Error tells the violation with its events, one a line.
-func (v Violation) Error() string {
+// String tells the violation with its events, one a line.
+func (v Violation) String() string {
 	s := v.Invariant + ": " + v.Text
+	var sSb89 strings.Builder
 	for _, e := range v.Events {
-		s += fmt.Sprintf("\n    %T %+v", e, e)
+		sSb89.WriteString(fmt.Sprintf("\n    %T %+v", e, e))
 	}
+	s += sSb89.String()
 	return s
 }
 
