@@ -7,6 +7,7 @@ package invariant
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
