@@ -43,7 +43,8 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 			return fmt.Errorf("migrate: %w", err)
 		}
 	}
-	db, err := openDatabase(ctx, cfg, env)
+	watch := &store.ConnectWatch{}
+	db, err := openDatabase(ctx, cfg, env, watch)
 	if err != nil {
 		return err
 	}
@@ -52,11 +53,13 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	if err != nil {
 		return err
 	}
+	watch.Tell(s.engine.Reconnected)
 	return s.run(ctx)
 }
 
-func openDatabase(ctx context.Context, cfg Config, env run.Env) (*pg.DB, error) {
+func openDatabase(ctx context.Context, cfg Config, env run.Env, watch *store.ConnectWatch) (*pg.DB, error) {
 	options := store.Settings()
+	options.Tracers = append(options.Tracers, watch)
 	options.MaxConns, options.Traces, options.Clock = cfg.PoolSize, env.Traces, env.Clock
 	db, err := pg.Open(ctx, cfg.DatabaseURL.Reveal(), options)
 	if err != nil {
@@ -138,7 +141,7 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 	}
 	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(
 		control, s.engine.Catalog(), s.engine.Rates(), s.engine, s.engine, s.rpc.Draining()))
-	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.env.Clock, s.rpc.Draining()))
+	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.env.Clock, s.env.Log, s.rpc.Draining()))
 	return nil
 }
 

@@ -26,6 +26,9 @@ type read struct {
 // messages reads messages by offset, ascending, several segments in one read. What was trimmed is left out.
 func (e *Engine) messages(ctx context.Context, shard message.ShardID, offsets []message.Offset) (map[message.Offset]read, error) {
 	out := make(map[message.Offset]read, len(offsets))
+	if err := e.sameDatabase(ctx); err != nil {
+		return nil, err
+	}
 	var absent []message.Offset
 	for _, at := range offsets {
 		b, ok := e.segments.Body(shard, at)

@@ -74,6 +74,7 @@ type Engine struct {
 	poller   *poller
 	alarm    *alarm
 	views    *views
+	identity identity
 
 	holderSuffix string // tells this process's leases from those of others
 
@@ -127,6 +128,7 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 		sightings: sightings{shards: map[message.ShardID]*sighted{}},
 		heads:     map[message.ShardID]message.Offset{}, arrivals: arrivals{waiting: map[queueName][]func(*catalog.Queue, error){}},
 	}
+	e.identity.dirty.Store(true)
 	e.base, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	e.draining, e.drain = context.WithCancel(e.base)
 	e.poller, e.alarm, e.views = newPoller(e), newAlarm(e), newViews(e)
@@ -211,6 +213,9 @@ const troubleEvery = time.Second
 func (e *Engine) trouble(what string, err error) {
 	now := e.clk.Now().UnixNano()
 	last := e.troubled.Load()
+	if pg.IsConnectionLost(err) || pg.IsOutcomeUnknown(err) {
+		e.Reconnected() // whoever answers next may be another one
+	}
 	if errors.Is(err, context.Canceled) || now-last < int64(troubleEvery) || !e.troubled.CompareAndSwap(last, now) {
 		return
 	}

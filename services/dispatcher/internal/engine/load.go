@@ -41,6 +41,9 @@ func (g *gshard) loadOnce(ctx context.Context) error {
 		return ErrDraining
 	}
 	defer g.grp.e.slots.leave()
+	if err := g.grp.e.sameDatabase(ctx); err != nil {
+		return err
+	}
 	if err := g.refresh(ctx); err != nil {
 		return err
 	}
@@ -55,6 +58,10 @@ func (g *gshard) refresh(ctx context.Context) error {
 	g.mu.Lock()
 	stale := g.stale
 	g.stale = false // what is seen from here on is newer than what is read now
+	if g.reset {
+		g.reset = false
+		g.forget()
+	}
 	g.mu.Unlock()
 	if g.view != nil && !stale {
 		return nil

@@ -105,6 +105,10 @@ type place struct {
 // Ack settles messages. A refusal is proven against the present state of the lease and changes nothing. If nothing at all was settled now or before,
 // because the lease is gone, the whole request fails with ErrStaleEpoch.
 func (e *Engine) Ack(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) (*queuev1.AckResponse, error) {
+	if err := e.requests.take(1); err != nil {
+		return nil, err
+	}
+	defer e.requests.give(1)
 	s, err := e.settle(ctx, t, req)
 	if err != nil {
 		return nil, err
@@ -114,10 +118,6 @@ func (e *Engine) Ack(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) 
 
 // settle begins to settle: when it returns, the wishes are queued, so that a pop that is queued after them goes into the same commit.
 func (e *Engine) settle(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) (*settling, error) {
-	if err := e.requests.take(1); err != nil {
-		return nil, err
-	}
-	defer e.requests.give(1)
 	s := &settling{req: req, rest: req.GetAckRest()}
 	s.results = make([]*queuev1.AckResult, len(req.GetSettlements()))
 	s.where = make([]place, len(req.GetSettlements()))

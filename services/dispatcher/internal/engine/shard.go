@@ -82,12 +82,14 @@ type gshard struct {
 	// wakeAt is when something of the view comes due (a retry, an expiry); 0 means never.
 	wakeAt atomic.Int64
 
-	mu      sync.Mutex // guards the next five
+	mu      sync.Mutex // guards the next seven
 	closed  bool       // the engine has ended
 	state   gshardState
 	pending []*request
 	feed    bool // take parked pops into the next plan
 	stale   bool // the row was seen with another version: refresh before planning
+	singles int  // that many requests are planned one by one, to find the one at fault
+	reset   bool // another database answers: the view is of one that is gone
 
 	// Below belongs to the holder of the busy state.
 	view     *window.View

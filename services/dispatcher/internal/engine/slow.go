@@ -171,13 +171,18 @@ func (g *gshard) locked(
 	if !e.slots.enter(ctx) {
 		return nil, false, ErrDraining
 	}
+	if err := e.sameDatabase(ctx); err != nil {
+		e.slots.leave()
+		return nil, false, err
+	}
 	known, before := window.Known{}, window.Version(0)
 	if g.view != nil {
 		known, before = g.view.Known(), g.view.Version()
 	}
 	foreign := false
+	sent := e.clk.Now()
 	decide := func(state store.State) (window.Change, error) {
-		e.dbtime.observe(state.Now, e.clk.Now())
+		e.dbtime.observe(state.Now, sent)
 		foreign = before != 0 && state.Row.Version != before
 		if err := g.adoptState(state); err != nil {
 			return window.Change{}, err

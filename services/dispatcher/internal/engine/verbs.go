@@ -22,6 +22,10 @@ import (
 // Renew makes a lease last at least the duration from now on. A lease over several shards is renewed as one: if a part is gone, the answer is
 // ErrStaleEpoch, and what was renewed of the others meanwhile only keeps them from others a little longer.
 func (e *Engine) Renew(ctx context.Context, t tenant.ID, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error) {
+	if err := e.requests.take(1); err != nil {
+		return nil, err
+	}
+	defer e.requests.give(1)
 	h, err := e.lease(ctx, t, req.GetQueue(), req.GetLease())
 	if err != nil {
 		return nil, err
@@ -52,6 +56,10 @@ func (e *Engine) Renew(ctx context.Context, t tenant.ID, req *queuev1.RenewReque
 
 // Release gives messages of a lease back at once, uncharged and without a trace.
 func (e *Engine) Release(ctx context.Context, t tenant.ID, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error) {
+	if err := e.requests.take(1); err != nil {
+		return nil, err
+	}
+	defer e.requests.give(1)
 	h, err := e.lease(ctx, t, req.GetQueue(), req.GetLease())
 	if err != nil {
 		return nil, err

@@ -109,13 +109,17 @@ func (l *workLane) work(ctx context.Context, batch []*gshard) {
 func (l *workLane) failed(ctx context.Context, plans []*plan, err error) {
 	l.e.metrics.workRetries.Inc()
 	unknown := pg.IsOutcomeUnknown(err)
-	if !unknown && !retryable(err) && len(plans) > 1 { // one of them is at fault: each goes alone
+	l.e.trouble("work", err)
+	if !unknown && !retryable(err) { // one of them is at fault
 		for _, p := range plans {
-			p.alone(ctx)
+			if len(plans) > 1 {
+				l.e.background(func() { p.alone(ctx) })
+			} else {
+				p.refuse(err)
+			}
 		}
 		return
 	}
-	l.e.trouble("work", err)
 	for _, p := range plans {
 		if unknown {
 			p.g.doubt(p)
@@ -130,7 +134,15 @@ func (g *gshard) begin() (requests []*request, feed, stale bool, seq uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.state = busy
+	if g.reset {
+		g.reset = false
+		g.forget()
+	}
 	n := min(len(g.pending), maxPlan)
+	if g.singles > 0 && n > 0 {
+		n = 1
+		g.singles--
+	}
 	requests = g.pending[:n:n]
 	g.pending = g.pending[n:]
 	if len(g.pending) == 0 {
@@ -161,7 +173,7 @@ func (g *gshard) prepare(ctx context.Context) *plan {
 	if g.contended() || g.inDoubt() {
 		return hold(func() { g.slow(ctx, nil) })
 	}
-	if g.view == nil || stale {
+	if g.view == nil || stale || g.grp.e.identity.dirty.Load() {
 		return hold(func() { g.load(ctx) })
 	}
 	g.view.SetPolicy(g.grp.rows.Load().policy())
@@ -320,8 +332,25 @@ func (p *plan) alone(ctx context.Context) {
 		g.slow(ctx, err)
 	default:
 		e.trouble("work", err)
+		p.refuse(err)
+	}
+}
+
+// refuse deals with a change that the database will never take: its requests are planned one by one, so that the one at fault fails alone.
+func (p *plan) refuse(err error) {
+	g := p.g
+	g.version.Store(int64(g.view.Version()))
+	if len(p.requests) > 1 {
+		g.mu.Lock()
+		g.singles = len(p.requests)
+		g.mu.Unlock()
 		g.putBack(p.requests)
-		g.fail(e.dbError(err))
+		g.release()
+		return
+	}
+	g.release()
+	for _, r := range p.requests {
+		r.done(window.Outcome{}, 0, p.seq, g.grp.e.dbError(err))
 	}
 }
 

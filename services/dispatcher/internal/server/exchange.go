@@ -7,12 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/grpc/codes"
 
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/obs"
 	"postrider.dev/pkg/tenant"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
@@ -42,12 +44,13 @@ type Exchange struct {
 
 	engine   ExchangeEngine
 	clk      clock.Clock
+	log      *zap.Logger
 	draining <-chan struct{}
 }
 
 // NewExchange returns the service. Its streams end soon after draining is closed.
-func NewExchange(engine ExchangeEngine, clk clock.Clock, draining <-chan struct{}) *Exchange {
-	return &Exchange{engine: engine, clk: clk, draining: draining}
+func NewExchange(engine ExchangeEngine, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
+	return &Exchange{engine: engine, clk: clk, log: log, draining: draining}
 }
 
 // Exchange implements the contract. Operations begin in the order they came; results leave as they come, gathered while the previous frame is being
@@ -55,7 +58,7 @@ func NewExchange(engine ExchangeEngine, clk clock.Clock, draining <-chan struct{
 func (x *Exchange) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	s := &exchange{
-		engine: x.engine, stream: stream, wake: make(chan struct{}, 1), pops: map[uint64]context.CancelFunc{},
+		engine: x.engine, log: x.log, stream: stream, wake: make(chan struct{}, 1), pops: map[uint64]context.CancelFunc{},
 	}
 	received := make(chan error, 1)
 	go func() { received <- s.receive(ctx) }() // Recv returns once the handler has, or the client is gone
@@ -68,6 +71,7 @@ func (x *Exchange) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.Exchang
 // exchange is one stream's life.
 type exchange struct {
 	engine  ExchangeEngine
+	log     *zap.Logger
 	stream  grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]
 	wake    chan struct{} // holds one token while results wait
 	running sync.WaitGroup
@@ -129,7 +133,7 @@ func (s *exchange) begin(ctx context.Context, op *dispatcherv1.Operation) {
 		err = validateOperation(op)
 	}
 	if err != nil {
-		s.answer(result{Result: failed(op.GetId(), err)})
+		s.answer(result{Result: s.failed(op.GetId(), err)})
 		return
 	}
 	id := op.GetId()
@@ -137,7 +141,7 @@ func (s *exchange) begin(ctx context.Context, op *dispatcherv1.Operation) {
 	case *dispatcherv1.Operation_Push:
 		s.engine.PushAsync(ctx, t, o.Push, func(resp *queuev1.PushResponse, err error) {
 			if err != nil {
-				s.answer(result{Result: failed(id, err)})
+				s.answer(result{Result: s.failed(id, err)})
 				return
 			}
 			s.answer(result{Result: &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Push{Push: resp}}})
@@ -162,7 +166,7 @@ func (s *exchange) pop(ctx context.Context, t tenant.ID, id uint64, req *queuev1
 		s.mu.Unlock()
 		cancel()
 		if err != nil {
-			s.answer(result{Result: failed(id, err)})
+			s.answer(result{Result: s.failed(id, err)})
 			return
 		}
 		s.answer(result{
@@ -199,14 +203,18 @@ func (s *exchange) do(ctx context.Context, t tenant.ID, op *dispatcherv1.Operati
 		r.Result = &dispatcherv1.Result_Release{Release: resp}
 	}
 	if err != nil {
-		return failed(op.GetId(), err)
+		return s.failed(op.GetId(), err)
 	}
 	return r
 }
 
-// failed is the result of an operation that came to nothing.
-func failed(id uint64, err error) *dispatcherv1.Result {
-	st := grpcstatus.Convert(apierr.From(wireError(err))).Proto()
+// failed is the result of an operation that came to nothing. What the caller is not told of the cause is in the log.
+func (s *exchange) failed(id uint64, err error) *dispatcherv1.Result {
+	wire := apierr.From(wireError(err))
+	if wire.Code == codes.Internal {
+		s.log.Error("operation failed", obs.Failure(wire)...)
+	}
+	st := wire.GRPCStatus().Proto()
 	return &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Error{Error: &status.Status{
 		Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails(),
 	}}}

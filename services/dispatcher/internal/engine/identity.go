@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+)
+
+// identity notices that another database answers: a standby took over, or a backup was restored. It may lack the last commits, and hold other segments at
+// the offsets that are remembered here. So memory is believed only as long as no new connection was made since the identity was last read.
+type identity struct {
+	dirty atomic.Bool
+
+	mu   sync.Mutex // guards last; held across the read, so that all who need it wait for one
+	last string
+}
+
+// Reconnected says that a new connection to the database was made.
+func (e *Engine) Reconnected() { e.identity.dirty.Store(true) }
+
+// sameDatabase returns when it is known that the database is the one that memory is of. If it is not, memory is cleared first.
+func (e *Engine) sameDatabase(ctx context.Context) error {
+	id := &e.identity
+	if !id.dirty.Load() {
+		return nil
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if !id.dirty.Swap(false) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.StatementTimeout)
+	defer cancel()
+	now, err := e.db.Identity(ctx)
+	if err != nil {
+		id.dirty.Store(true)
+		return err
+	}
+	if id.last != "" && id.last != now {
+		e.log.Warn("another database answers: everything remembered is dropped", zap.String("was", id.last), zap.String("is", now))
+		e.clear()
+	}
+	id.last = now
+	return nil
+}
+
+// clear forgets everything that was read from the database. Views are dropped when they are next used.
+func (e *Engine) clear() {
+	e.segments.Clear()
+	e.catalog.InvalidateAll()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.heads)
+	for _, s := range e.shards {
+		s.head.Store(0)
+	}
+	for _, g := range e.groups {
+		for _, s := range g.shards {
+			s.mu.Lock()
+			s.reset = true
+			s.mu.Unlock()
+		}
+	}
+}

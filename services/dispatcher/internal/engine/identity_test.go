@@ -1,0 +1,80 @@
+package engine_test
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/localpg"
+	"postrider.dev/pkg/migrate"
+	"postrider.dev/pkg/pg"
+	"postrider.dev/pkg/pgtest"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/store"
+	"postrider.dev/services/dispatcher/migrations"
+)
+
+// junction sends new connections to one server or the other.
+type junction struct {
+	mu    sync.Mutex // guards the rest
+	to    string
+	conns []net.Conn
+}
+
+func (j *junction) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	u, err := url.Parse(j.to)
+	if err != nil {
+		return nil, err
+	}
+	q := u.Query()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(q.Get("host"), ".s.PGSQL."+q.Get("port")))
+	j.conns = append(j.conns, conn)
+	return conn, err
+}
+
+// turn sends everybody to another server.
+func (j *junction) turn(to string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.to = to
+	for _, c := range j.conns {
+		_ = c.Close()
+	}
+	j.conns = nil
+}
+
+func TestNothingRememberedOfAnotherDatabaseIsBelieved(t *testing.T) {
+	t.Parallel()
+	var dsn [2]string
+	for i := range dsn {
+		srv := pgtest.NewServer(t, localpg.Options{})
+		dsn[i] = srv.DSN("postgres")
+		_, err := migrate.Up(t.Context(), clock.Real{}, dsn[i], migrations.Set())
+		require.NoError(t, err)
+	}
+	j := &junction{to: dsn[0]}
+	watch := &store.ConnectWatch{}
+	n := newNode(t, dsn[0], nodeOptions{pool: func(o *pg.Options) {
+		o.Dial, o.Tracers = j.dial, append(o.Tracers, watch)
+	}})
+	watch.Tell(n.Reconnected)
+	other := newNode(t, dsn[1], nodeOptions{})
+	n.push("q", item("a", "first of one"), item("b", "second of one"))
+	require.Equal(t, []string{"first of one"}, payloads(n.pop(&queuev1.PopRequest{Queue: "q"})))
+	other.push("q", item("a", "first of two"), item("b", "second of two"))
+
+	j.turn(dsn[1])
+	popped := n.pop(&queuev1.PopRequest{Queue: "q", Batch: 10, Wait: seconds(20)})
+	pushed := n.push("q", item("c", "third of two"))
+
+	require.Equal(t, []string{"first of two", "second of two"}, payloads(popped))
+	require.Equal(t, int64(2), pushed[0].GetOffset())
+}

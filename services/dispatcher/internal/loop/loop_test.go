@@ -1,0 +1,139 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/run/runtest"
+	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/window"
+	"postrider.dev/services/dispatcher/internal/engine"
+	"postrider.dev/services/dispatcher/internal/loop"
+	"postrider.dev/services/dispatcher/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errBroken = errors.New("broken")
+
+// reaping is a database with expired leases and an engine that takes them back.
+type reaping struct {
+	mu     sync.Mutex // guards the rest
+	rounds int
+	broken bool
+	taken  map[window.GroupShardID]int
+}
+
+func (r *reaping) ExpiredLeases(_ context.Context, limit int) ([]store.Expired, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rounds++
+	if r.broken {
+		return nil, errBroken
+	}
+	var out []store.Expired
+	for id := window.GroupShardID(1); id <= 40 && len(out) < limit; id++ {
+		if r.taken[id] == 0 {
+			out = append(out, store.Expired{GroupShard: id})
+		}
+	}
+	return out, nil
+}
+
+func (r *reaping) Reclaim(_ context.Context, id window.GroupShardID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken[id]++
+	if id == 7 {
+		return errBroken
+	}
+	return nil
+}
+
+func TestTheReaperTakesBackEverythingOnceAndOutlivesFailures(t *testing.T) {
+	t.Parallel()
+	r := &reaping{taken: map[window.GroupShardID]int{}, broken: true}
+	clk := clock.NewFake(time.Unix(0, 0))
+	reaper := loop.NewReaper(r, r, clk, zap.NewNop(), time.Second)
+	stop := runtest.Go(t, reaper.Run)
+	clk.BlockUntil(1) // the first round has failed
+
+	r.mu.Lock()
+	r.broken = false
+	r.mu.Unlock()
+	clk.Advance(2 * time.Second)
+	clk.BlockUntil(1)
+	require.NoError(t, stop())
+
+	require.Len(t, r.taken, 40)
+	for id, times := range r.taken {
+		require.Equal(t, 1, times, "group-shard %d", id)
+	}
+	require.Equal(t, 2, r.rounds)
+}
+
+// catalogue is a table of one shard's partitions.
+type catalogue struct {
+	upto, head message.Offset
+	memory     []message.Offset // what was entered from memory
+	log        int              // steps read from the log
+}
+
+func (c *catalogue) behind() []store.Behind {
+	if c.upto == c.head {
+		return nil
+	}
+	return []store.Behind{{Shard: 1, QueueID: 1, Upto: c.upto, Head: c.head}}
+}
+
+func (c *catalogue) BehindOf(context.Context, []message.ShardID) ([]store.Behind, error) {
+	return c.behind(), nil
+}
+
+func (c *catalogue) BehindAfter(_ context.Context, after message.ShardID, _ int) ([]store.Behind, error) {
+	if after >= 1 {
+		return nil, nil
+	}
+	return c.behind(), nil
+}
+
+func (c *catalogue) Catalogue(_ context.Context, b store.Behind, upto message.Offset, _ []store.Sighting) (bool, error) {
+	if b.Upto != c.upto {
+		return false, nil
+	}
+	c.memory = append(c.memory, upto)
+	c.upto = upto
+	return true, nil
+}
+
+func (c *catalogue) CatalogueFromLog(_ context.Context, b store.Behind, _ int) (store.Behind, error) {
+	c.log++
+	c.upto = min(c.upto+10, c.head)
+	b.Upto = c.upto
+	return b, nil
+}
+
+func TestTheCataloguerReadsTheLogOnlyWhereOthersWrote(t *testing.T) {
+	t.Parallel()
+	c := &catalogue{head: 15}
+	var seen []engine.Seen
+	round := loop.NewCataloguer(c, func() []engine.Seen { return seen }, clock.NewFake(time.Unix(0, 0)), zap.NewNop(), time.Second).Round
+
+	require.NoError(t, round(t.Context())) // others wrote 0 to 15
+	c.head, seen = 40, []engine.Seen{{Shard: 1, From: 15, To: 40}}
+	require.NoError(t, round(t.Context())) // all of it was written here
+	c.head, seen = 70, []engine.Seen{{Shard: 1, From: 50, To: 70}}
+	require.NoError(t, round(t.Context())) // others wrote 40 to 50
+
+	require.Equal(t, []message.Offset{40, 70}, c.memory)
+	require.Equal(t, 3, c.log)
+	require.Equal(t, c.head, c.upto)
+}
