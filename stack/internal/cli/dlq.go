@@ -11,7 +11,7 @@ import (
 )
 
 func newDLQ(g *globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "dlq", Short: "List, show and redrive dead letters", Args: noSuchCommand, RunE: help}
+	cmd := &cobra.Command{Use: "dlq COMMAND", Short: "List, show and redrive dead letters", Args: noSuchCommand, RunE: help}
 	cmd.AddCommand(newDLQList(g), newDLQShow(g), newDLQRedrive(g))
 	return cmd
 }

@@ -36,11 +36,11 @@ func newPush(g *globals) *cobra.Command {
 			if m.Headers, err = parseHeaders(headers); err != nil {
 				return err
 			}
+			if lines && (len(args) > 1 || m.ClientID != "" || m.IdempotencyKey != "") {
+				return fmt.Errorf("%w: --lines takes payloads from standard input, without --client-id and --idempotency-key", ErrUsage)
+			}
 			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
 				if lines {
-					if len(args) > 1 || m.ClientID != "" || m.IdempotencyKey != "" {
-						return fmt.Errorf("%w: --lines takes payloads from standard input, without --client-id and --idempotency-key", ErrUsage)
-					}
 					return g.pushLines(cmd.Context(), c, args[0], m)
 				}
 				if m.Payload, err = g.payload(args[1:]); err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 func newQueue(g *globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "queue", Short: "List, show, configure and remove queues", Args: noSuchCommand, RunE: help}
+	cmd := &cobra.Command{Use: "queue COMMAND", Short: "List, show, configure and remove queues", Args: noSuchCommand, RunE: help}
 	cmd.AddCommand(newQueueList(g), newQueueShow(g), newQueueConfigure(g), newQueueRemove(g))
 	return cmd
 }

@@ -46,7 +46,7 @@ var ErrUsage = errors.New("usage")
 func New(s Streams, version string) *cobra.Command {
 	g := &globals{Streams: s}
 	root := &cobra.Command{
-		Use:           "postrider",
+		Use:           "postrider COMMAND",
 		Short:         "A highly available message broker on the PostgreSQL and Redis you already run",
 		SilenceUsage:  true,
 		SilenceErrors: true,

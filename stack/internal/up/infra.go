@@ -95,7 +95,7 @@ func (in *Infra) startRedis(ctx context.Context, clk clock.Clock, o InfraOptions
 	}
 	if o.Hosts > 1 {
 		if path, err := exec.LookPath("redis-server"); err == nil {
-			return in.startRedisServer(ctx, clk, path)
+			return in.startRedisServer(ctx, clk, path, o.Dir)
 		}
 	}
 	return in.startMiniredis(clk)
@@ -135,7 +135,7 @@ func (in *Infra) startMiniredis(clk clock.Clock) error {
 // redisPatience bounds the start of redis-server.
 const redisPatience = 5 * time.Second
 
-func (in *Infra) startRedisServer(ctx context.Context, clk clock.Clock, path string) error {
+func (in *Infra) startRedisServer(ctx context.Context, clk clock.Clock, path, dir string) error {
 	addr, err := freeAddr(ctx)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (in *Infra) startRedisServer(ctx context.Context, clk clock.Clock, path str
 	if err != nil {
 		return fmt.Errorf("redis port: %w", err)
 	}
-	server, err := child.Launch(ctx, child.Spec{Program: path, Args: []string{
+	server, err := child.Launch(ctx, child.Spec{Program: path, Dir: dir, Args: []string{
 		"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--loglevel", "warning",
 	}})
 	if err != nil {

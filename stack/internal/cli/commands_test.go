@@ -1,0 +1,176 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fields reads a JSON line.
+func fields(t *testing.T, line string) map[string]any {
+	t.Helper()
+	var m map[string]any
+	require.NoError(t, json.Unmarshal([]byte(line), &m), line)
+	return m
+}
+
+// columns are the words of the table row that begins with first, which must be there once.
+func columns(t *testing.T, table, first string) []string {
+	t.Helper()
+	var found []string
+	for line := range strings.SplitSeq(table, "\n") {
+		if words := strings.Fields(line); len(words) > 0 && words[0] == first {
+			require.Nil(t, found, "two rows begin with %s:\n%s", first, table)
+			found = words
+		}
+	}
+	require.NotNil(t, found, "no row begins with %s:\n%s", first, table)
+	return found
+}
+
+func TestPushPopAndAckTellPeopleWhatHappened(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+
+	out := s.must("push", "orders", `{"id": 7}`, "--partition", "customer-1", "-H", "event=made", "--idempotency-key", "k", "--client-id", "c")
+	require.Regexp(t, `^queued \S+ at offset 0\n$`, out)
+	id := strings.Fields(out)[1]
+	require.Regexp(t, `^duplicate of `+id+` at offset 0\n$`,
+		s.must("push", "orders", `{"id": 7}`, "--partition", "customer-1", "-H", "event=made", "--idempotency-key", "k", "--client-id", "c"))
+	popped := s.must("pop", "orders", "--wait", "10s")
+	require.Regexp(t, `MESSAGE +PARTITION +OFFSET +ATTEMPT +CREATED +PAYLOAD`, popped)
+	row := columns(t, popped, id)
+	require.Equal(t, []string{"customer-1", "0", "1"}, row[1:4])
+	require.Equal(t, `{"id": 7}`, strings.Join(row[len(row)-2:], " "))
+	require.Contains(t, popped, "postrider ack orders LEASE")
+	require.Equal(t, "nothing ready\n", s.must("pop", "orders"))
+	lease := leaseOf(t, popped)
+
+	require.Equal(t, "settled", columns(t, s.must("ack", "orders", lease, id), id)[1])
+	require.Equal(t, []string{"already", "settled"}, columns(t, s.must("ack", "orders", lease, id), id)[1:3])
+	require.Equal(t, "queued 0 messages\n", s.must("push", "orders", "--lines"))
+}
+
+// leaseOf finds the lease's token in the output of pop.
+func leaseOf(t *testing.T, popped string) string {
+	t.Helper()
+	for line := range strings.SplitSeq(popped, "\n") {
+		if token, ok := strings.CutPrefix(line, "lease "); ok {
+			return token
+		}
+	}
+	t.Fatalf("no lease in %s", popped)
+	return ""
+}
+
+func TestPushPopAndAckTellProgramsTheSameInJSON(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+
+	pushed := fields(t, s.must("push", "orders", `{"big":9007199254740993}`, "-o", "json"))
+	require.Equal(t, false, pushed["duplicate"])
+	require.EqualValues(t, 0, pushed["offset"])
+	text := s.must("pop", "orders", "-o", "json", "-w", "10s")
+	require.Contains(t, text, `"payload":{"big":9007199254740993}`, "a payload keeps its digits")
+	popped := fields(t, text)
+	delivery, ok := popped["deliveries"].([]any)[0].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, pushed["message_id"], delivery["message_id"])
+	require.Equal(t, "application/json", delivery["content_type"])
+	lease, ok := popped["lease"].(string)
+	require.True(t, ok)
+	acked := fields(t, s.must("ack", "orders", lease, "-o", "json"))
+	require.EqualValues(t, 1, acked["rest_acked"])
+	require.JSONEq(t, `{"lease":null,"deliveries":[]}`, s.must("pop", "orders", "-o", "json"))
+	require.JSONEq(t, `{"version":"v0-test"}`, s.must("version", "-o", "json"))
+	require.Equal(t, "postrider v0-test\n", s.must("version"))
+}
+
+func TestPopAcksAtOnceWhenTold(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("push", "jobs", "plain text")
+
+	require.Contains(t, s.must("pop", "jobs", "--ack", "--mode", "shared", "--group", "g", "-w", "10s"), "\nacked\n")
+
+	require.Equal(t, "nothing ready\n", s.must("pop", "jobs", "--group", "g"))
+}
+
+func TestQueuesAreListedShownConfiguredAndRemoved(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	require.Equal(t, "no queues\n", s.must("queue", "ls"))
+
+	require.Equal(t, "orders is at configuration 1\n", s.must("queue", "configure", "orders", "--max-attempts", "3", "--lease", "1m", "--shards", "2"))
+	require.Equal(t, "orders is at configuration 2\n", s.must("queue", "configure", "orders", "--backoff", "2s", "--reset", "lease"))
+	shown := s.must("queue", "show", "orders")
+	require.Contains(t, shown, "lease 30s · max-attempts 3 · backoff 2s to 5m0s")
+	require.Contains(t, shown, "no groups yet")
+	s.must("push", "orders", "x")
+	s.must("pop", "orders", "-w", "10s")
+	require.Equal(t, []string{"default", "ordered", "earliest"}, columns(t, s.must("queue", "show", "orders"), "default")[:3])
+	require.Equal(t, "orders", columns(t, s.must("queue", "ls", "ord"), "orders")[0])
+	require.Equal(t, "no queues\n", s.must("queue", "ls", "other"))
+	listed := fields(t, s.must("queue", "ls", "-o", "json"))
+	require.Equal(t, "orders", listed["name"])
+	asJSON := fields(t, s.must("queue", "show", "orders", "-o", "json"))
+	require.Len(t, asJSON["shards"], 2)
+	configured := fields(t, s.must("queue", "configure", "orders", "--max-groups", "7", "-o", "json"))
+	require.EqualValues(t, 7, configured["options"].(map[string]any)["max_groups"]) //nolint:forcetypeassert // fails the test
+
+	_, _, err := s.run("queue", "rm", "orders")
+	require.ErrorContains(t, err, "QUEUE_LEASED")
+	require.Equal(t, "deleted orders\n", s.must("queue", "rm", "orders", "--force"))
+	_, _, err = s.run("queue", "show", "orders")
+	require.ErrorContains(t, err, "QUEUE_NOT_FOUND")
+}
+
+func TestDeadLettersAreListedShownAndRedriven(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("push", "orders", "broken")
+	popped := s.must("pop", "orders", "-w", "10s")
+	lease := leaseOf(t, popped)
+	id := fields(t, s.must("push", "orders", "second", "-o", "json"))["message_id"]
+	require.NotEmpty(t, id)
+	message := messageOf(popped)
+	require.Equal(t, "no dead letters\n", s.must("dlq", "ls", "orders"))
+
+	require.Equal(t, []string{"dead", "letter"}, columns(t, s.must("ack", "orders", lease, message, "--reject", "--reason", "no stock"), message)[1:3])
+	listed := fields(t, s.must("dlq", "ls", "orders", "-o", "json"))
+	require.Equal(t, "no stock", listed["reason"])
+	letter, ok := listed["id"].(string)
+	require.True(t, ok)
+	require.Equal(t, []string{"default", "default", "0", "1"}, columns(t, s.must("dlq", "ls", "orders"), letter)[1:5])
+	require.Contains(t, s.must("dlq", "show", "orders", letter), "reason: no stock\n\nbroken\n")
+	require.Contains(t, s.must("dlq", "show", "orders", letter, "-o", "json"), `"payload":"broken"`)
+	require.Equal(t, "redriven 1, redriven before 0, not found 0\n", s.must("dlq", "redrive", "orders", letter))
+	require.Equal(t, "redriven 0, redriven before 1, not found 0\n", s.must("dlq", "redrive", "orders", letter))
+	require.Equal(t, "redriven 0, redriven before 0, not found 0\n", s.must("dlq", "redrive", "orders", "--group", "default"))
+}
+
+// messageOf is the first word of the first row under the table's rule.
+func messageOf(popped string) string {
+	lines := strings.Split(popped, "\n")
+	return strings.Fields(lines[2])[0]
+}
+
+func TestOneBadLineIsToldByItsNumberAndTheOthersArePushed(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("queue", "configure", "events", "--max-message-bytes", "100")
+	s.in = `{"n":1}` + "\n" + `"` + strings.Repeat("x", 200) + `"` + "\n" + `{"n":3}` + "\n"
+
+	_, errs, err := s.run("push", "events", "--lines")
+
+	require.EqualError(t, err, "1 of 3 lines were refused")
+	require.Regexp(t, `^line 2: .*MESSAGE_TOO_LARGE`, errs)
+	s.in = ""
+	got := s.must("pop", "events", "-n", "10", "-w", "10s", "-o", "json")
+	require.Contains(t, got, `{"n":1}`)
+	require.Contains(t, got, `{"n":3}`)
+	s.in = "a\nb\n"
+	require.JSONEq(t, `{"pushed":2}`, s.must("push", "other", "--lines", "-o", "json"))
+}
