@@ -86,13 +86,12 @@ type Violation struct {
 
 // String tells the violation with its events, one a line.
 func (v Violation) String() string {
-	s := v.Invariant + ": " + v.Text
-	var sSb89 strings.Builder
+	var b strings.Builder
+	b.WriteString(v.Invariant + ": " + v.Text)
 	for _, e := range v.Events {
-		sSb89.WriteString(fmt.Sprintf("\n    %T %+v", e, e))
+		_, _ = fmt.Fprintf(&b, "\n    %T %+v", e, e)
 	}
-	s += sSb89.String()
-	return s
+	return b.String()
 }
 
 // log is a history sorted out by what the checks need.

@@ -12,17 +12,6 @@ const (
 	AreaMeta  Area = "meta" // health and documentation: no tenant, no key
 )
 
-// Rate is the class a route's limits are taken from.
-type Rate string
-
-// The classes of routes.
-const (
-	RateHot     Rate = "hot"     // the data plane
-	RateControl Rate = "control" // inspection and configuration
-	RateAdmin   Rate = "admin"
-	RateNone    Rate = "none" // health, documentation
-)
-
 // Via says who answers a REST route.
 type Via uint8
 
@@ -41,7 +30,6 @@ type Policy struct {
 	Via     Via
 	Area    Area
 	Role    tenant.Role // NoRole: open to everybody
-	Rate    Rate
 	// DefaultTenant admits callers of tenant "default" only: what it shows belongs to no tenant.
 	DefaultTenant bool
 }
@@ -59,11 +47,11 @@ func Policies() []Policy {
 }
 
 func hot(pattern, rpc string) Policy {
-	return Policy{Method: "POST", Pattern: pattern, RPC: queueRPC + rpc, Via: ViaHandler, Area: AreaQueue, Role: tenant.Write, Rate: RateHot}
+	return Policy{Method: "POST", Pattern: pattern, RPC: queueRPC + rpc, Via: ViaHandler, Area: AreaQueue, Role: tenant.Write}
 }
 
 func control(method, pattern, rpc string, role tenant.Role) Policy {
-	return Policy{Method: method, Pattern: pattern, RPC: queueRPC + rpc, Area: AreaQueue, Role: role, Rate: RateControl}
+	return Policy{Method: method, Pattern: pattern, RPC: queueRPC + rpc, Area: AreaQueue, Role: role}
 }
 
 func queuePolicies() []Policy {
@@ -71,7 +59,7 @@ func queuePolicies() []Policy {
 	configure.Via = ViaHandler // null restores a default, which protojson cannot tell from absence
 	return []Policy{
 		hot(one+"/messages", "Push"),
-		{RPC: queueRPC + "PushStream", Via: ViaNone, Area: AreaQueue, Role: tenant.Write, Rate: RateHot},
+		{RPC: queueRPC + "PushStream", Via: ViaNone, Area: AreaQueue, Role: tenant.Write},
 		hot(one+"/pop", "Pop"),
 		hot(one+"/ack", "Ack"),
 		hot(one+"/renew", "Renew"),
@@ -94,7 +82,7 @@ func adminPolicies() []Policy {
 	admin := func(method, pattern, rpc string, defaultTenant bool) Policy {
 		return Policy{
 			Method: method, Pattern: "/v1/admin" + pattern, RPC: adminRPC + rpc,
-			Area: AreaAdmin, Role: tenant.Admin, Rate: RateAdmin, DefaultTenant: defaultTenant,
+			Area: AreaAdmin, Role: tenant.Admin, DefaultTenant: defaultTenant,
 		}
 	}
 	return []Policy{
@@ -109,10 +97,10 @@ func adminPolicies() []Policy {
 
 func metaPolicies() []Policy {
 	open := func(pattern string) Policy {
-		return Policy{Method: "GET", Pattern: pattern, Via: ViaHandler, Area: AreaMeta, Rate: RateNone}
+		return Policy{Method: "GET", Pattern: pattern, Via: ViaHandler, Area: AreaMeta}
 	}
 	rpc := func(name string) Policy {
-		return Policy{RPC: name, Via: ViaNone, Area: AreaMeta, Rate: RateNone}
+		return Policy{RPC: name, Via: ViaNone, Area: AreaMeta}
 	}
 	return []Policy{
 		open("/livez"), open("/readyz"), open("/openapi.json"), open("/docs"),
