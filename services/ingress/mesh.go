@@ -1,14 +1,22 @@
 package ingress
 
 import (
+	"context"
+	"time"
+
 	"google.golang.org/grpc"
 
 	"postrider.dev/pkg/grpcclient"
 	"postrider.dev/pkg/run"
+	"postrider.dev/pkg/standin"
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/link"
-	"postrider.dev/services/ingress/internal/loop"
+)
+
+const (
+	beatEvery       = time.Second
+	sidecarPatience = 2 * time.Second
 )
 
 // mesh is what ties the node to the others: the sidecar, the directory, the heartbeat. Without a sidecar it polls.
@@ -48,7 +56,8 @@ func (m *mesh) close() {
 }
 
 func (m *mesh) parts() []run.Part {
-	heartbeat := loop.NewHeartbeat(m.p.store, m.hinted, m.node, m.p.env.Clock, m.p.env.Log)
+	heartbeat := standin.New(m.p.env.Clock, m.p.env.Log, beatEvery, sidecarPatience, m.hinted,
+		func(ctx context.Context) error { return m.p.store.Announce(ctx, m.node()) })
 	parts := []run.Part{{Name: "heartbeat", Run: heartbeat.Run}}
 	if m.directory != nil {
 		parts = append(parts, run.Part{Name: "directory", Run: m.directory.Run})

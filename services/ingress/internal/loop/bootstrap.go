@@ -1,3 +1,4 @@
+// Package loop holds what the ingress does again and again.
 package loop
 
 import (

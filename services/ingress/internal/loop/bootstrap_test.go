@@ -19,40 +19,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type announcer struct{ beats chan domain.Node }
-
-func (a announcer) Announce(_ context.Context, n domain.Node) error {
-	a.beats <- n
-	return nil
-}
-
-func TestTheNodeBeatsForItselfOnlyWhileItsSidecarIsSilent(t *testing.T) {
-	t.Parallel()
-	clk := clock.NewFake(time.Unix(1_900_000_000, 0))
-	var hinted atomic.Bool
-	hinted.Store(true)
-	a := announcer{beats: make(chan domain.Node, 100)}
-	h := loop.NewHeartbeat(a, hinted.Load, func() domain.Node { return domain.Node{ID: "n"} }, clk, zap.NewNop())
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- h.Run(ctx) }()
-	advance := func(n int) {
-		for range n {
-			clk.BlockUntil(1)
-			clk.Advance(time.Second)
-		}
-	}
-
-	advance(5)
-	require.Empty(t, a.beats)
-	hinted.Store(false)
-	require.Eventually(t, func() bool { advance(1); return len(a.beats) > 0 }, 5*time.Second, time.Millisecond)
-	require.Equal(t, "n", (<-a.beats).ID)
-
-	cancel()
-	require.NoError(t, <-ended)
-}
-
 type ensurer struct {
 	fail  atomic.Int32
 	calls atomic.Int32
