@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -70,48 +69,57 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// BenchmarkEndToEnd measures push, pop and ack together: producers and consumers of one queue, batches of 100.
+// BenchmarkEndToEnd measures push, pop and ack together: producers and consumers of one queue.
 func BenchmarkEndToEnd(b *testing.B) {
 	url := durable(b)
-	n := newNode(b, url, nodeOptions{})
-	const batch, producers, consumers = 100, 4, 4
-	ctx, cancel := context.WithCancel(b.Context())
-	defer cancel()
-	var pushed, acked atomic.Int64
-	var wg sync.WaitGroup
-	b.ResetTimer()
-	for i := range producers {
-		wg.Go(func() {
-			r := rand.New(rand.NewPCG(1, uint64(i)))
-			for pushed.Add(batch) <= int64(b.N)+producers*batch {
-				items := make([]*queuev1.PushItem, batch)
-				for j := range items {
-					items[j] = &queuev1.PushItem{Partition: fmt.Sprintf("p%d", r.IntN(64)), Payload: body(r)}
-				}
-				if _, err := n.Push(ctx, ten, &queuev1.PushRequest{Queue: "e", Items: items}); err != nil {
-					return
-				}
+	for _, c := range []struct{ workers, batch int }{{4, 100}, {32, 1}} {
+		b.Run(fmt.Sprintf("workers=%d/batch=%d", c.workers, c.batch), func(b *testing.B) {
+			n := newNode(b, url, nodeOptions{})
+			queue := fmt.Sprintf("e%d-%d", c.batch, b.N) // a run leaves leases behind
+			ctx := b.Context()
+			var pushed, acked atomic.Int64
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for i := range c.workers {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(1, uint64(i)))
+					for pushed.Add(int64(c.batch)) <= int64(b.N)+int64(c.workers*c.batch) {
+						items := make([]*queuev1.PushItem, c.batch)
+						for j := range items {
+							items[j] = &queuev1.PushItem{Partition: fmt.Sprintf("p%d", r.IntN(64)), Payload: body(r)}
+						}
+						if _, err := n.Push(ctx, ten, &queuev1.PushRequest{Queue: queue, Items: items}); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
 			}
+			for range c.workers {
+				wg.Go(func() {
+					var lease string
+					for acked.Load() < int64(b.N) {
+						req := &queuev1.PopRequest{Queue: queue, Batch: int32(c.batch), Wait: seconds(0.2)}
+						if lease != "" {
+							req.Settle = &queuev1.AckRequest{Lease: lease, AckRest: true}
+						}
+						resp, err := n.Pop(ctx, ten, req)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						lease = resp.GetLease()
+						acked.Add(int64(len(resp.GetDeliveries())))
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64(acked.Load())/b.Elapsed().Seconds(), "msg/s")
+			for _, name := range []string{"work_commits_total", "polls_total", "wakes_total", "wake_misses_total", "flushes_total"} {
+				b.ReportMetric(n.metric(name)/float64(b.N), name+"/msg")
+			}
+			n.stop()
 		})
 	}
-	for range consumers {
-		wg.Go(func() {
-			var lease string
-			for acked.Load() < int64(b.N) {
-				req := &queuev1.PopRequest{Queue: "e", Batch: batch, Wait: seconds(1)}
-				if lease != "" {
-					req.Settle = &queuev1.AckRequest{Lease: lease, AckRest: true}
-				}
-				resp, err := n.Pop(ctx, ten, req)
-				if err != nil {
-					return
-				}
-				lease = resp.GetLease()
-				acked.Add(int64(len(resp.GetDeliveries())))
-			}
-		})
-	}
-	wg.Wait()
-	b.StopTimer()
-	b.ReportMetric(float64(acked.Load())/b.Elapsed().Seconds(), "msg/s")
 }
