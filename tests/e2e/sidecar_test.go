@@ -23,7 +23,7 @@ func TestKilledSidecarsCostWakeLatencyAndNothingElse(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), p.Postgres.DSN("postgres"))
 	require.NoError(t, err)
 	defer conn.Close(t.Context()) //nolint:errcheck // the test ends
-	eventually(t, func() error { // the services beat for themselves once their sidecar has been silent
+	eventually(t, func() error {  // the services beat for themselves once their sidecar has been silent
 		var online, stale int
 		if err := conn.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE state = 'online'),
 			count(*) FILTER (WHERE heartbeat_at < now() - interval '4 seconds') FROM mesh.directory() WHERE service IN ('ingress', 'dispatcher')`,
