@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 
@@ -117,13 +119,19 @@ func isFinal(err error) bool {
 // pop settles the previous lease and asks for the next. A pop that comes back empty early (the node drains) is followed at once by another.
 func (w *worker) pop(ctx context.Context) (*Lease, error) {
 	req := w.opts.request(w.queue)
-	req.Settle = w.settle
+	if w.settle != nil && len(w.settle.GetSettlements()) > 0 {
+		req.Settle = w.settle
+	}
 	var settled []*queuev1.AckResult
 	lease, err := w.client.popWith(ctx, req, func(r *queuev1.PopResponse) { settled = append(settled, r.GetSettled()...) })
 	if err != nil {
 		return nil, err
 	}
-	w.settle = nil
+	if len(settled) > 0 {
+		w.settle = nil
+	} else if lease != nil {
+		w.flush(ctx) // the node did not get to it; the lease in hand needs the place
+	}
 	w.report(ackResults(settled))
 	return lease, nil
 }
@@ -182,10 +190,7 @@ func settlement(d *Delivery, err error) *queuev1.Settlement {
 	if err == nil {
 		return &queuev1.Settlement{MessageId: d.MessageID, Action: queuev1.AckAction_ACK_ACTION_ACK}
 	}
-	reason := err.Error()
-	if len(reason) > maxReason {
-		reason = reason[:maxReason]
-	}
+	reason := reasonOf(err)
 	if _, ok := errors.AsType[*rejectError](err); ok {
 		return reject(d, reason)
 	}
@@ -197,6 +202,16 @@ func settlement(d *Delivery, err error) *queuev1.Settlement {
 
 // maxReason is the most bytes of a reason that the server keeps.
 const maxReason = 1024
+
+// reasonOf makes an error's text one that the server takes: UTF-8 without NUL, cut between characters.
+func reasonOf(err error) string {
+	reason := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
+	for len(reason) > maxReason {
+		_, size := utf8.DecodeLastRuneInString(reason[:min(len(reason), maxReason+1)])
+		reason = reason[:min(len(reason), maxReason+1)-size]
+	}
+	return reason
+}
 
 // cleanup bounds what a stopping consumer still says to the server.
 const cleanup = 5 * time.Second

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -193,4 +195,43 @@ func TestARepeatedAckOfAWholeLeaseNamesItsMessages(t *testing.T) {
 	require.True(t, n.acks[0].GetAckRest())
 	require.Len(t, n.acks[1].GetSettlements(), 2)
 	require.Len(t, results, 2)
+}
+
+func TestAReasonThatNoServerTakesIsMadeOneThatItTakes(t *testing.T) {
+	t.Parallel()
+	n := start(t, &node{onPop: once(leased(time.Minute, [2]string{"p", "m"}))})
+	ctx, cancel := context.WithCancel(t.Context())
+
+	err := dial(t, n).Consume(ctx, "q", func(context.Context, *postrider.Delivery) error {
+		cancel()
+		return errors.New("nul \x00, bad \xff, long " + strings.Repeat("€", 1000))
+	}, postrider.ConsumeOptions{})
+
+	require.NoError(t, err)
+	reason := n.acks[0].GetSettlements()[0].GetReason()
+	require.True(t, utf8.ValidString(reason))
+	require.NotContains(t, reason, "\x00")
+	require.LessOrEqual(t, len(reason), 1024)
+	require.Greater(t, len(reason), 1000)
+}
+
+func TestWhatADrainingNodeDidNotSettleIsSettledElsewhere(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	n := start(t, &node{onPop: func(n int, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+		switch n {
+		case 1:
+			return leased(time.Minute, [2]string{"p", "m"}), nil
+		case 2:
+			return &queuev1.PopResponse{Draining: true}, nil // it was going away and settled nothing
+		default:
+			cancel()
+			return &queuev1.PopResponse{Settled: settled(req.GetSettle()).GetResults()}, nil
+		}
+	}})
+
+	err := dial(t, n).Consume(ctx, "q", func(context.Context, *postrider.Delivery) error { return nil }, postrider.ConsumeOptions{})
+
+	require.NoError(t, err)
+	require.Equal(t, "m", n.pops[2].GetSettle().GetSettlements()[0].GetMessageId())
 }

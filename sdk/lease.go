@@ -88,14 +88,14 @@ func (c *Client) Pop(ctx context.Context, queue string, opts PopOptions) (*Lease
 // popWith repeats a pop on another node while nodes are away or draining: what an unanswered pop leased comes back when its lease ends. seen gets each
 // answer.
 func (c *Client) popWith(ctx context.Context, req *queuev1.PopRequest, seen func(*queuev1.PopResponse)) (*Lease, error) {
-	began := time.Now()
+	end := time.Now().Add(req.GetWait().AsDuration())
 	for {
 		lease, draining, err := c.popOnce(ctx, req, seen)
-		left := req.GetWait().AsDuration() - time.Since(began)
+		left := time.Until(end)
 		if !draining || left <= 0 || !sleep(ctx, rand.N(retryMin)+1) { //nolint:gosec // G404: jitter needs spread, not secrecy
 			return lease, err
 		}
-		req.Wait, req.Settle = durationpb.New(left), nil // what it settled is settled
+		req.Wait = durationpb.New(left)
 	}
 }
 
@@ -109,6 +109,9 @@ func (c *Client) popOnce(ctx context.Context, req *queuev1.PopRequest, seen func
 		return nil, false, fmt.Errorf("pop from %s: %w", req.GetQueue(), err)
 	}
 	seen(resp)
+	if len(resp.GetSettled()) > 0 {
+		req.Settle = nil // it is settled, and need not be asked for again
+	}
 	if resp.GetLease() == "" {
 		return nil, resp.GetDraining(), nil
 	}

@@ -104,11 +104,17 @@ func (p *pusher) send(ctx context.Context, stream grpc.BidiStreamingClient[queue
 ) error {
 	next := first
 	for {
-		frame := p.gather(next)
+		frame, rest := p.gather(next)
 		if len(frame.GetEntries()) > 0 {
 			if err := stream.Send(frame); err != nil {
+				if rest != nil {
+					rest.answer <- pushAnswer{err: &Error{Code: "STREAM_BROKEN", Status: codes.Unavailable, Message: "the node ended the stream"}}
+				}
 				return nil //nolint:nilerr // the receiver knows why
 			}
+		}
+		if next = rest; next != nil {
+			continue
 		}
 		select {
 		case next = <-p.queue:
@@ -120,24 +126,30 @@ func (p *pusher) send(ctx context.Context, stream grpc.BidiStreamingClient[queue
 	}
 }
 
-// gather makes a frame of the call given and of those that wait.
-func (p *pusher) gather(call *pushCall) *queuev1.PushStreamRequest {
-	frame := &queuev1.PushStreamRequest{}
-	for bytes := 0; call != nil; {
+// gather makes a frame of the call given and of those that wait, and returns the call that did not fit any more. A call alone may be as large as the
+// server takes.
+func (p *pusher) gather(call *pushCall) (frame *queuev1.PushStreamRequest, rest *pushCall) {
+	frame = &queuev1.PushStreamRequest{}
+	bytes := 0
+	for call != nil {
 		if call.ctx.Err() == nil {
+			size := proto.Size(call.req)
+			if len(frame.GetEntries()) > 0 && bytes+size > maxFrameBytes {
+				return frame, call
+			}
+			bytes += size
 			frame.Entries = append(frame.Entries, &queuev1.PushStreamRequest_Entry{RequestId: p.register(call), Request: call.req})
-			bytes += proto.Size(call.req)
 		}
-		if len(frame.GetEntries()) >= maxFrameEntries || bytes >= maxFrameBytes {
-			return frame
+		if len(frame.GetEntries()) >= maxFrameEntries {
+			return frame, nil
 		}
 		select {
 		case call = <-p.queue:
 		default:
-			return frame
+			return frame, nil
 		}
 	}
-	return frame
+	return frame, nil
 }
 
 func (p *pusher) register(call *pushCall) uint64 {
@@ -188,7 +200,7 @@ func (p *pusher) failPending(cause error) {
 	if !ok {
 		e = &Error{Code: "STREAM_BROKEN", Status: codes.Unavailable, Message: err.Error()}
 	}
-	e.OutcomeUnknown = e.Status != codes.Unauthenticated && e.Status != codes.PermissionDenied
+	e.OutcomeUnknown = e.Status != codes.Unauthenticated && e.Status != codes.PermissionDenied && e.Code != "DRAINING"
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, call := range p.pending {

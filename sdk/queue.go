@@ -2,13 +2,17 @@ package postrider
 
 import (
 	"context"
+	"crypto/rand"
 	"iter"
+
+	"google.golang.org/grpc/metadata"
 
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
 
 // Configure creates a queue or merges options into it; the options named in reset take their defaults again.
 func (c *Client) Configure(ctx context.Context, queue string, options *queuev1.QueueOptions, reset ...string) (*queuev1.Queue, error) {
+	ctx = once(ctx)
 	resp, err := again(ctx, func() (*queuev1.ConfigureQueueResponse, error) {
 		return c.queues.ConfigureQueue(ctx, &queuev1.ConfigureQueueRequest{Queue: queue, Options: options, Reset_: reset})
 	})
@@ -34,6 +38,7 @@ func (c *Client) QueueList(ctx context.Context, prefix string) iter.Seq2[*queuev
 
 // DeleteQueue deletes a queue; force deletes it although messages are leased.
 func (c *Client) DeleteQueue(ctx context.Context, queue string, force bool) error {
+	ctx = once(ctx)
 	_, err := again(ctx, func() (*queuev1.DeleteQueueResponse, error) {
 		return c.queues.DeleteQueue(ctx, &queuev1.DeleteQueueRequest{Queue: queue, Force: force})
 	})
@@ -42,6 +47,7 @@ func (c *Client) DeleteQueue(ctx context.Context, queue string, force bool) erro
 
 // CreateGroup creates a consumer group before its first pop, so that a start of "latest" means now.
 func (c *Client) CreateGroup(ctx context.Context, queue, group string, options *queuev1.GroupOptions) (*queuev1.Group, error) {
+	ctx = once(ctx)
 	resp, err := again(ctx, func() (*queuev1.CreateGroupResponse, error) {
 		return c.queues.CreateGroup(ctx, &queuev1.CreateGroupRequest{Queue: queue, Group: group, Options: options})
 	})
@@ -50,6 +56,7 @@ func (c *Client) CreateGroup(ctx context.Context, queue, group string, options *
 
 // DeleteGroup frees a group's state; its leases are worth nothing afterwards.
 func (c *Client) DeleteGroup(ctx context.Context, queue, group string) error {
+	ctx = once(ctx)
 	_, err := again(ctx, func() (*queuev1.DeleteGroupResponse, error) {
 		return c.queues.DeleteGroup(ctx, &queuev1.DeleteGroupRequest{Queue: queue, Group: group})
 	})
@@ -76,6 +83,11 @@ func (c *Client) DeadLetters(ctx context.Context, queue, group string) iter.Seq2
 // Redrive appends dead letters to their queue again, by id. Each is redriven once, however often it is asked.
 func (c *Client) Redrive(ctx context.Context, queue string, ids ...string) (*queuev1.RedriveDeadLettersResponse, error) {
 	return c.RedriveAs(ctx, &queuev1.RedriveDeadLettersRequest{Queue: queue, Ids: ids})
+}
+
+// once gives a call a key of its own, so that repeating it after a lost answer does not do it twice: the server answers what it answered first.
+func once(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "idempotency-key", rand.Text())
 }
 
 // pages yields the items of all pages.
@@ -111,5 +123,6 @@ func (c *Client) DeadLetter(ctx context.Context, queue, id string) (*queuev1.Dea
 
 // RedriveAs is Redrive with the full request, for example all dead letters of a group.
 func (c *Client) RedriveAs(ctx context.Context, req *queuev1.RedriveDeadLettersRequest) (*queuev1.RedriveDeadLettersResponse, error) {
+	ctx = once(ctx)
 	return again(ctx, func() (*queuev1.RedriveDeadLettersResponse, error) { return c.queues.RedriveDeadLetters(ctx, req) })
 }
