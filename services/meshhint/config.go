@@ -35,6 +35,7 @@ func (c Config) Validate() error {
 	_, err := c.carriers()
 	return errors.Join(
 		c.Common.Validate(),
+		config.NotEmpty("DATABASE_URL", c.DatabaseURL),
 		config.Address("INTERNAL_ADDR", c.InternalAddr),
 		config.NotEmpty("REDIS_CHANNEL", c.RedisChannel),
 		config.NonLoopbackNeeds("INTERNAL_ADDR", c.InternalAddr, "CLUSTER_SECRET", c.ClusterSecret),

@@ -41,6 +41,9 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 		return fmt.Errorf("open database: %w", err)
 	}
 	defer db.Close()
+	if err := env.Metrics.Register(pg.NewCollector("postrider_meshhint", db)); err != nil {
+		return fmt.Errorf("register pool metrics: %w", err)
+	}
 
 	metrics := engine.NewMetrics(env.Metrics)
 	carrier, err := openCarrier(cfg, env, metrics)
@@ -70,11 +73,9 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	meshv1.RegisterMeshServiceServer(rpc, server.NewMesh(hub, env.Clock,
 		server.Host{ID: host, Zone: cfg.Zone, DeadAfter: cfg.DeadAfter}, beat.Soon, rpc.Draining))
 	env.Log.Info("sidecar serves", zap.String("host_id", host), zap.Stringer("addr", rpc.Addr()))
-	err = run.Layers(ctx,
+	return run.Layers(ctx,
 		append(carrier.parts, run.Part{Name: "admin", Run: admin.Run}, run.Part{Name: "heartbeat", Run: beat.Run}),
 		[]run.Part{{Name: "grpc", Run: rpc.Run}})
-	beat.Beat(context.WithoutCancel(ctx)) // the services that left with us are dead in the directory at once
-	return err
 }
 
 // degraded makes a failing check no reason to be taken out: hints flow without the directory.

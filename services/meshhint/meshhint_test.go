@@ -232,6 +232,19 @@ func TestAServiceIsOnlineWhileItsStreamLivesAndDeadAtOnceAfterwards(t *testing.T
 	eventually(t, wantState(t, db, "a-2", "online"))
 }
 
+func TestASidecarThatEndsDoesNotCallItsServicesDead(t *testing.T) {
+	t.Parallel()
+	db := pgtest.NewDatabase(t, pgtest.Roles{}, meshhint.Migrations())
+	a := start(t, db, "host-a", func(c *meshhint.Config) { c.DeadAfter = time.Hour })
+	a.attach(t, "a-1")
+	eventually(t, wantState(t, db, "a-1", "online"))
+
+	a.stop()
+
+	_, got := state(t, db, "a-1")
+	require.Equal(t, "online", got)
+}
+
 func TestANodeWithoutHeartbeatIsDeadByTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	db := pgtest.NewDatabase(t, pgtest.Roles{}, meshhint.Migrations())

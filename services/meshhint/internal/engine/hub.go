@@ -61,12 +61,16 @@ func (h *Hub) Update(a *Attached, n domain.Node) {
 	a.node = n
 }
 
-// Detach removes a service whose stream ended; its node is dead until it attaches again or beats for itself.
-func (h *Hub) Detach(a *Attached) {
+// Detach removes a service. One that is gone, because its stream ended, is dead until it attaches again or beats for itself; one that is only
+// sent away, because the sidecar ends, is not.
+func (h *Hub) Detach(a *Attached, gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.attached, a)
 	h.metrics.attached.Set(float64(len(h.attached)))
+	if !gone {
+		return
+	}
 	n := a.node
 	n.State = domain.Dead
 	h.departed = append(h.departed, n)

@@ -59,7 +59,7 @@ func (m *Mesh) Attach(stream grpc.BidiStreamingServer[meshv1.AttachRequest, mesh
 	attached := m.hub.Attach(node)
 	m.changed()
 	defer func() {
-		m.hub.Detach(attached)
+		m.hub.Detach(attached, !m.isDraining())
 		m.changed()
 	}()
 
@@ -117,6 +117,15 @@ func (m *Mesh) send(ctx context.Context, stream grpc.BidiStreamingServer[meshv1.
 		if err := stream.Send(resp); err != nil {
 			return err
 		}
+	}
+}
+
+func (m *Mesh) isDraining() bool {
+	select {
+	case <-m.draining():
+		return true
+	default:
+		return false
 	}
 }
 
