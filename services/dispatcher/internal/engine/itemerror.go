@@ -13,6 +13,7 @@ const (
 	codeStale       = "STALE_EPOCH"
 	codeKeyReused   = "IDEMPOTENCY_KEY_REUSED"
 	codeUnavailable = "DATABASE_UNAVAILABLE"
+	codeDraining    = "DRAINING"
 	codeInternal    = "INTERNAL"
 )
 
@@ -24,6 +25,8 @@ func itemError(err error) *queuev1.ItemError {
 	switch {
 	case errors.Is(err, ErrStaleEpoch):
 		return &queuev1.ItemError{Code: codeStale, Message: "the message is not held under this lease any more"}
+	case errors.Is(err, ErrDraining):
+		return &queuev1.ItemError{Code: codeDraining, Message: "the dispatcher is going away; nothing was done"}
 	case errors.Is(err, store.ErrKeyReused):
 		return &queuev1.ItemError{Code: codeKeyReused, Field: "idempotency_key", Message: "the key was used for another message"}
 	}

@@ -26,36 +26,34 @@ const (
 )
 
 // Pop leases ready messages, waiting up to req.Wait for the first. "Nothing" is answered only after a look at the database that began after the call. If
-// ctx ends first, nothing stays leased: what was granted meanwhile is released, uncharged.
+// ctx ends first, nothing stays leased: what was granted meanwhile is released, uncharged. What became of req.Settle is always told: in the answer, or,
+// where it failed for lack of a database and nothing was leased, as the error.
 func (e *Engine) Pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
-	var settled []*queuev1.AckResult
-	var settling *settling
-	if s := req.GetSettle(); s != nil {
-		var err error
-		if settling, err = e.settle(ctx, t, settleOf(req)); err != nil {
-			if !errors.Is(err, ErrStaleEpoch) {
-				return nil, err
-			}
-			settled = refusedAll(s)
-			settling = nil
-		}
+	if req.GetSettle() == nil {
+		return e.pop(ctx, t, req)
+	}
+	begun, settleErr := e.settle(ctx, t, settleOf(req))
+	if settleErr != nil && !errors.Is(settleErr, ErrStaleEpoch) {
+		return nil, settleErr
 	}
 	resp, err := e.pop(ctx, t, req)
-	if settling != nil { // its commit was the first pop's, or an earlier one
-		ack, ackErr := settling.finish()
-		switch {
-		case errors.Is(ackErr, ErrStaleEpoch):
-			settled = refusedAll(req.GetSettle())
-		case ackErr != nil && err == nil && resp.GetLease() == "":
-			return nil, ackErr
-		default:
-			settled = ack.GetResults()
-		}
+	var ack *queuev1.AckResponse
+	if settleErr == nil { // its commit was the first pop's, or an earlier one
+		ack, settleErr = begun.finish()
 	}
-	if err != nil {
+	if errors.Is(err, ErrDraining) && settleErr == nil {
+		resp, err = &queuev1.PopResponse{Draining: true}, nil // what was settled is not to be asked for again
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case settleErr == nil:
+		resp.Settled, resp.RestAcked = ack.GetResults(), ack.GetRestAcked()
+	case resp.GetLease() == "" && !errors.Is(settleErr, ErrStaleEpoch):
+		return nil, settleErr
+	default:
+		resp.Settled, resp.SettleError = refusedAll(req.GetSettle(), settleErr), itemError(settleErr)
 	}
-	resp.Settled = settled
 	return resp, nil
 }
 
@@ -71,11 +69,12 @@ func settleOf(req *queuev1.PopRequest) *queuev1.AckRequest {
 	}
 }
 
-func refusedAll(req *queuev1.AckRequest) []*queuev1.AckResult {
+// refusedAll answers each settlement of a request that failed as a whole.
+func refusedAll(req *queuev1.AckRequest, err error) []*queuev1.AckResult {
 	results := make([]*queuev1.AckResult, len(req.GetSettlements()))
 	for i, one := range req.GetSettlements() {
 		results[i] = &queuev1.AckResult{
-			MessageId: one.GetMessageId(), Status: queuev1.AckStatus_ACK_STATUS_REFUSED, Error: itemError(ErrStaleEpoch),
+			MessageId: one.GetMessageId(), Status: queuev1.AckStatus_ACK_STATUS_REFUSED, Error: itemError(err),
 		}
 	}
 	return results

@@ -26,13 +26,18 @@ func (s *Server) restPop(w http.ResponseWriter, r *http.Request) {
 	if resp.GetDraining() {
 		w.Header().Set(drainingHeader, "true")
 	}
-	if len(resp.GetDeliveries()) == 0 && len(resp.GetSettled()) == 0 {
+	if hasNothingToSay(resp) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
 	if r.Context().Err() != nil || !writeJSON(w, http.StatusOK, resp) || http.NewResponseController(w).Flush() != nil || r.Context().Err() != nil {
 		s.verbs.undelivered(r.Context(), req, resp)
 	}
+}
+
+// hasNothingToSay says that nothing was leased and nothing became of a settlement.
+func hasNothingToSay(resp *queuev1.PopResponse) bool {
+	return len(resp.GetDeliveries()) == 0 && len(resp.GetSettled()) == 0 && resp.GetRestAcked() == 0 && resp.GetSettleError() == nil
 }
 
 func (s *Server) restAck(w http.ResponseWriter, r *http.Request) {

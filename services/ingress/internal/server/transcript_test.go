@@ -122,6 +122,12 @@ func scripted(op *dispatcherv1.Operation) (*dispatcherv1.Result, error) {
 		}
 		res.GetPush().Replayed = op.GetPush().GetIdempotencyKey() == "again"
 		return res, err
+	case op.GetPop().GetSettle().GetLease() == "stale":
+		return &dispatcherv1.Result{Result: &dispatcherv1.Result_Pop{Pop: &queuev1.PopResponse{
+			SettleError: &queuev1.ItemError{Code: "STALE_EPOCH", Message: "the lease is over"},
+		}}}, nil
+	case op.GetPop().GetSettle() != nil:
+		return &dispatcherv1.Result{Result: &dispatcherv1.Result_Pop{Pop: &queuev1.PopResponse{RestAcked: 2}}}, nil
 	case op.GetPop().GetQueue() == "orders":
 		return &dispatcherv1.Result{Result: &dispatcherv1.Result_Pop{Pop: &queuev1.PopResponse{
 			Lease: "lease-1", LeaseExpiresAt: timestamppb.New(t0()), LeaseDuration: durationpb.New(30_500_000_000),

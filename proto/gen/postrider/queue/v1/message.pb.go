@@ -1049,12 +1049,16 @@ type PopResponse struct {
 	Lease          string                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
 	Deliveries     []*Delivery            `protobuf:"bytes,3,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
-	// Results of PopRequest.settle.
+	// Results of PopRequest.settle, in the order of its settlements.
 	Settled []*AckResult `protobuf:"bytes,4,rep,name=settled,proto3" json:"settled,omitempty"`
 	// True when the node is going away: ask again, elsewhere.
 	Draining bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
 	// How long the lease is, counted from no earlier than the pop was sent: what a client without the database's clock can trust.
 	LeaseDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
+	// Messages acked by ack_rest of PopRequest.settle.
+	RestAcked int32 `protobuf:"varint,7,opt,name=rest_acked,json=restAcked,proto3" json:"rest_acked,omitempty"`
+	// Set when PopRequest.settle failed as a whole, such as STALE_EPOCH: each settlement is refused then, and ack_rest acked nothing.
+	SettleError   *ItemError `protobuf:"bytes,8,opt,name=settle_error,json=settleError,proto3" json:"settle_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1127,6 +1131,20 @@ func (x *PopResponse) GetDraining() bool {
 func (x *PopResponse) GetLeaseDuration() *durationpb.Duration {
 	if x != nil {
 		return x.LeaseDuration
+	}
+	return nil
+}
+
+func (x *PopResponse) GetRestAcked() int32 {
+	if x != nil {
+		return x.RestAcked
+	}
+	return 0
+}
+
+func (x *PopResponse) GetSettleError() *ItemError {
+	if x != nil {
+		return x.SettleError
 	}
 	return nil
 }
@@ -1992,7 +2010,7 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x03\n" +
 	"\vPopResponse\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\tR\x05lease\x12D\n" +
 	"\x10lease_expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12<\n" +
@@ -2001,7 +2019,10 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"deliveries\x127\n" +
 	"\asettled\x18\x04 \x03(\v2\x1d.postrider.queue.v1.AckResultR\asettled\x12\x1a\n" +
 	"\bdraining\x18\x05 \x01(\bR\bdraining\x12@\n" +
-	"\x0elease_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\"\xe6\x01\n" +
+	"\x0elease_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12\x1d\n" +
+	"\n" +
+	"rest_acked\x18\a \x01(\x05R\trestAcked\x12@\n" +
+	"\fsettle_error\x18\b \x01(\v2\x1d.postrider.queue.v1.ItemErrorR\vsettleError\"\xe6\x01\n" +
 	"\n" +
 	"Settlement\x12\x1d\n" +
 	"\n" +
@@ -2153,25 +2174,26 @@ var file_postrider_queue_v1_message_proto_depIdxs = []int32{
 	14, // 16: postrider.queue.v1.PopResponse.deliveries:type_name -> postrider.queue.v1.Delivery
 	18, // 17: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
 	31, // 18: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
-	3,  // 19: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
-	31, // 20: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
-	16, // 21: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
-	4,  // 22: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
-	7,  // 23: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
-	18, // 24: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
-	31, // 25: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
-	32, // 26: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	31, // 27: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
-	30, // 28: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	32, // 29: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
-	6,  // 30: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
-	9,  // 31: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
-	7,  // 32: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	7,  // 19: postrider.queue.v1.PopResponse.settle_error:type_name -> postrider.queue.v1.ItemError
+	3,  // 20: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
+	31, // 21: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
+	16, // 22: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
+	4,  // 23: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
+	7,  // 24: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
+	18, // 25: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
+	31, // 26: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
+	32, // 27: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	31, // 28: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
+	30, // 29: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	32, // 30: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
+	6,  // 31: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
+	9,  // 32: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
+	7,  // 33: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_message_proto_init() }
