@@ -75,7 +75,7 @@ func (o *Outcome) checks(messages int, groups []string) []check {
 		{"in order within each partition", invariant.OrderPerPartition},
 		{"in order per publisher", invariant.OrderPerPublisher},
 		{"one holder of a partition at a time", invariant.OneHolder},
-		{"each message at one place, with its content", both(invariant.OnePlaceEach, invariant.ContentIntact)},
+		{"each message at one place, with its content", all(invariant.OnePlaceEach, invariant.OneMessageEach, invariant.ContentIntact)},
 	} {
 		k := check{promise: c.promise}
 		if violations := c.check(events); len(violations) > 0 {
@@ -86,6 +86,6 @@ func (o *Outcome) checks(messages int, groups []string) []check {
 	return list
 }
 
-func both(a, b invariant.Check) invariant.Check {
-	return func(events []invariant.Event) []invariant.Violation { return append(a(events), b(events)...) }
+func all(checks ...invariant.Check) invariant.Check {
+	return func(events []invariant.Event) []invariant.Violation { return invariant.All(events, checks...) }
 }

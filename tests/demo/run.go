@@ -161,7 +161,7 @@ func (w *runner) pushBatch(ctx context.Context, client *rest.Client, publisher, 
 	w.observe(w.push, answered-sent)
 	for i, res := range results {
 		w.rec.AddPush(invariant.Push{
-			Queue: w.Queue, Partition: items[i].Partition, Content: contents[i], ID: res.MessageID, Offset: res.Offset,
+			Queue: w.Queue, Partition: items[i].Partition, Content: contents[i], Digest: digest(items[i].Payload), ID: res.MessageID, Offset: res.Offset,
 			Publisher: strconv.Itoa(publisher), Seq: int64(from + i), Sent: sent, Answered: answered,
 		})
 	}
@@ -202,7 +202,7 @@ func (w *runner) settle(ctx context.Context, client *rest.Client, group string, 
 			w.again.Add(1)
 		}
 		w.rec.Add(invariant.Delivery{
-			Queue: w.Queue, Group: group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Offset: d.Offset,
+			Queue: w.Queue, Group: group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Digest: digest(d.Payload), Offset: d.Offset,
 			Attempt: d.Attempt, Lease: lease.Token, Sent: sent, Answered: answered,
 		})
 	}
@@ -224,6 +224,15 @@ func (w *runner) settle(ctx context.Context, client *rest.Client, group string, 
 		}
 	}
 	return nil
+}
+
+// digest is of the JSON without white space: the client of the demonstration compacts what it sends.
+func digest(payload json.RawMessage) uint64 {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, payload); err != nil {
+		return 0
+	}
+	return hammer.Digest(compact.Bytes())
 }
 
 // compare checks that a payload came back as the same JSON, and counts when not.

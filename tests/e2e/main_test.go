@@ -122,7 +122,13 @@ func noViolation(t *testing.T, r *hammer.Recorder) {
 // metric reads one sample from a host's admin listener; 0 when it is not there yet.
 func metric(t *testing.T, h *fleet.Host, sample string) float64 {
 	t.Helper()
-	body := get(t, "http://"+h.Admin+"/metrics")
+	return metricAt(t, h.Admin, sample)
+}
+
+// metricAt reads one sample from an admin listener; 0 when it is not there yet.
+func metricAt(t *testing.T, admin, sample string) float64 {
+	t.Helper()
+	body := get(t, "http://"+admin+"/metrics")
 	for line := range strings.SplitSeq(body, "\n") {
 		if value, ok := strings.CutPrefix(line, sample+" "); ok {
 			v, err := strconv.ParseFloat(value, 64)

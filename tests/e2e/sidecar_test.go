@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	postrider "postrider.dev/sdk"
 	"postrider.dev/tests/fleet"
 )
@@ -36,8 +37,16 @@ func TestKilledSidecarsCostWakeLatencyAndNothingElse(t *testing.T) {
 		return nil
 	})
 	require.Equal(t, []string{"before"}, payloads(mustPop(t, b, "news", postrider.PopOptions{Lease: time.Minute})))
+	_, err = b.CreateGroup(t.Context(), "news", "second", &queuev1.GroupOptions{Start: "latest"})
+	require.NoError(t, err)
 	served := parkedPop(t, b, "news", postrider.PopOptions{Group: "second"})
+	eventually(t, func() error {
+		if n := metricAt(t, p.Hosts[1].Dispatcher.Admin, "postrider_dispatcher_parked_pops"); n != 1 {
+			return fmt.Errorf("%v pops are parked", n)
+		}
+		return nil
+	})
 	mustPush(t, a, "news", "p", "after")
 	lease, _ := served()
-	require.NotEmpty(t, lease.Deliveries)
+	require.Equal(t, []string{"after"}, payloads(lease))
 }

@@ -1,12 +1,12 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"postrider.dev/pkg/child"
 	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/localpg"
 	"postrider.dev/pkg/pgtest"
@@ -25,15 +26,15 @@ import (
 // Process is one service as a process of its own.
 type Process struct {
 	Name string
+	// Admin is the admin listener, host:port.
+	Admin string
 
 	program string
 	environ []string
-	log     *os.File
-	ready   string // URL of /readyz
+	log     string
 
-	mu   sync.Mutex // guards cmd and done
-	cmd  *exec.Cmd
-	done chan struct{}
+	mu    sync.Mutex // guards child
+	child *child.Process
 }
 
 // Processes is a fleet of real processes over a PostgreSQL and a Redis of its own: per host an ingress, a dispatcher and a sidecar.
@@ -110,19 +111,17 @@ func contains(list []int, n int) bool {
 
 func newProcess(t testing.TB, bin *Binaries, service string, host int, admin string, environ []string) *Process {
 	t.Helper()
-	log, err := os.CreateTemp(t.TempDir(), fmt.Sprintf("%s-%d-*.log", service, host+1))
-	require.NoError(t, err)
 	p := &Process{
-		Name: fmt.Sprintf("%s %d", service, host+1), program: bin.Path(t, service), log: log, ready: "http://" + admin + "/readyz",
+		Name: fmt.Sprintf("%s %d", service, host+1), Admin: admin, program: bin.Path(t, service),
+		log:     filepath.Join(t.TempDir(), fmt.Sprintf("%s-%d.log", service, host+1)),
 		environ: append(append([]string(nil), environ...), "POSTRIDER_ADMIN_ADDR="+admin, "POSTRIDER_LOG_LEVEL=info"),
 	}
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
+			text, _ := os.ReadFile(p.log)
 			t.Logf("log of %s (its end):\n%s", p.Name, text[max(0, len(text)-8000):])
 		}
-		_ = log.Close()
 	})
 	return p
 }
@@ -132,73 +131,78 @@ func (p *Process) Start(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd != nil {
+	if p.child != nil {
 		return
 	}
-	cmd := exec.Command(p.program) //nolint:gosec,noctx // built by the test; Kill ends it
-	cmd.Env = p.environ
-	cmd.Stdout, cmd.Stderr = p.log, p.log
-	endWithParent(cmd)
-	require.NoError(t, cmd.Start())
-	done := make(chan struct{})
-	go func() { // ends with the process
-		_ = cmd.Wait()
-		close(done)
-	}()
-	p.cmd, p.done = cmd, done
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(t, err)
+	p.child, err = child.Launch(t.Context(), child.Spec{Program: p.program, Env: p.environ, Output: log})
+	require.NoError(t, err)
 }
 
 // Kill ends the process with -9 and waits until it is gone.
-func (p *Process) Kill() { p.end(syscall.SIGKILL) }
-
-// Terminate asks the process to drain and waits until it has ended.
-func (p *Process) Terminate() { p.end(syscall.SIGTERM) }
-
-func (p *Process) end(sig syscall.Signal) {
+func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return
+	if p.child != nil {
+		_ = p.child.Kill() // it may have ended by itself
+		p.child = nil
 	}
-	_ = p.cmd.Process.Signal(sig) // it may have ended by itself
-	if sig == syscall.SIGKILL {
-		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// Terminate asks the process to drain and waits until it has ended, or kills it after a minute.
+func (p *Process) Terminate(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child == nil {
+		return nil
 	}
-	<-p.done
-	p.cmd = nil
+	defer func() { p.child = nil }()
+	return p.child.Stop(ctx, clock.Real{}, child.Step{Signal: syscall.SIGTERM, Patience: time.Minute})
 }
 
 // Signal sends a signal, such as SIGSTOP.
 func (p *Process) Signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd != nil {
-		_ = p.cmd.Process.Signal(sig)
+	if p.child != nil {
+		_ = p.child.Signal(sig) // it may have ended by itself
 	}
 }
 
 // AwaitReady returns once the process says that it is ready.
 func (p *Process) AwaitReady(t testing.TB) {
 	t.Helper()
-	var last string
-	ok := func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.ready, nil)
-		if err != nil {
-			last = err.Error()
-			return false
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := p.askReady(ctx)
+		if err == nil {
+			return
 		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			last = err.Error()
-			return false
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s is not ready after %s: %v", p.Name, startPatience, err)
 		}
-		defer resp.Body.Close() //nolint:errcheck // read to its end
-		var body bytes.Buffer
-		_, _ = body.ReadFrom(resp.Body)
-		last = body.String()
-		return resp.StatusCode == http.StatusOK
 	}
-	require.Eventually(t, ok, startPatience, 50*time.Millisecond, "%s is not ready: %s", p.Name, &last)
+}
+
+func (p *Process) askReady(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Admin+"/readyz", nil)
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -20,15 +21,15 @@ type Recorder struct {
 
 	start time.Time
 
-	mu     sync.Mutex // guards the rest
-	pushed map[string]int
+	mu     sync.Mutex                 // guards the rest
+	pushed map[string]map[string]bool // message ids by queue
 	acked  map[[2]string]map[string]bool
 	wake   chan struct{} // closed and replaced at each ack
 }
 
 // NewRecorder starts a history.
 func NewRecorder() *Recorder {
-	return &Recorder{start: time.Now(), pushed: map[string]int{}, acked: map[[2]string]map[string]bool{}, wake: make(chan struct{})}
+	return &Recorder{start: time.Now(), pushed: map[string]map[string]bool{}, acked: map[[2]string]map[string]bool{}, wake: make(chan struct{})}
 }
 
 // Now reads the recorder's clock.
@@ -38,7 +39,7 @@ func (r *Recorder) Now() invariant.Instant { return time.Since(r.start) }
 func (r *Recorder) Pushed(queue string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.pushed[queue]
+	return len(r.pushed[queue])
 }
 
 // Acked counts the messages that a group has acked.
@@ -65,12 +66,39 @@ func (r *Recorder) AwaitAcked(ctx context.Context, queue, group string, n int) e
 	}
 }
 
+// AwaitDrained returns when a group has acked every message whose push was acknowledged, or ctx ends.
+func (r *Recorder) AwaitDrained(ctx context.Context, queue, group string) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r.mu.Lock()
+		left := 0
+		for id := range r.pushed[queue] {
+			if !r.acked[[2]string{queue, group}][id] {
+				left++
+			}
+		}
+		r.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("group %s of %s has not acked %d messages: %w", group, queue, left, context.Cause(ctx))
+		}
+	}
+}
+
 // AddPush records an acknowledged push.
 func (r *Recorder) AddPush(p invariant.Push) {
 	r.Add(p)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pushed[p.Queue]++
+	if r.pushed[p.Queue] == nil {
+		r.pushed[p.Queue] = map[string]bool{}
+	}
+	r.pushed[p.Queue][p.ID] = true
 }
 
 // AddAck records an accepted ack.
@@ -94,7 +122,8 @@ type Produce struct {
 	Partitions []string
 	// Batch is messages per push, Count messages in all.
 	Batch, Count int
-	// Keyed gives each message an idempotency key, so that a push without an answer is repeated.
+	// Keyed gives each message an idempotency key, so that a push without an answer is repeated. Without, a push whose outcome is unknown is given up:
+	// its messages may be in the log once, never twice.
 	Keyed bool
 	// Bytes of payload; the content's name alone when 0.
 	Bytes int
@@ -117,6 +146,10 @@ func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) erro
 		sent := r.Now()
 		results, err := c.Push(ctx, p.Queue, batch...)
 		answered := r.Now()
+		if !p.Keyed && errors.Is(err, postrider.ErrOutcomeUnknown) {
+			seq += n
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("publisher %s at %d: %w", p.Publisher, seq, err)
 		}
@@ -125,13 +158,20 @@ func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) erro
 				return fmt.Errorf("publisher %s message %d: %w", p.Publisher, seq+i, res.Err)
 			}
 			r.AddPush(invariant.Push{
-				Queue: p.Queue, Partition: batch[i].Partition, Content: batch[i].Headers["content"], ID: res.MessageID, Offset: res.Offset,
+				Queue: p.Queue, Partition: batch[i].Partition, Content: batch[i].Headers["content"], Digest: Digest(batch[i].Payload), ID: res.MessageID, Offset: res.Offset,
 				Publisher: p.Publisher, Seq: int64(seq + i), Sent: sent, Answered: answered,
 			})
 		}
 		seq += n
 	}
 	return nil
+}
+
+// Digest is a checksum of a payload.
+func Digest(payload []byte) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(payload) // never fails
+	return h.Sum64()
 }
 
 func payload(content string, bytes int) []byte {
@@ -180,7 +220,7 @@ func (c Consume) Run(ctx context.Context, r *Recorder, client *postrider.Client)
 		answered := r.Now()
 		for _, d := range lease.Deliveries {
 			r.Add(invariant.Delivery{
-				Queue: c.Queue, Group: c.Group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Offset: d.Offset,
+				Queue: c.Queue, Group: c.Group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Digest: Digest(d.Payload), Offset: d.Offset,
 				Attempt: int32(d.Attempt), Lease: lease.Token, Sent: sent, Answered: answered,
 			})
 		}

@@ -11,7 +11,7 @@ type Check func(events []Event) []Violation
 
 // Drained are the checks of a history at whose end every group has consumed everything.
 func Drained() []Check {
-	return []Check{NothingLost, NothingAckedReturns, OnePlaceEach, ContentIntact, OrderPerPartition, OrderPerPublisher, OneHolder}
+	return []Check{NothingLost, NothingAckedReturns, OnePlaceEach, OneMessageEach, ContentIntact, OrderPerPartition, OrderPerPublisher, OneHolder}
 }
 
 // All runs the checks and returns every violation.
@@ -64,7 +64,7 @@ func NothingAckedReturns(events []Event) []Violation {
 	return out
 }
 
-// OnePlaceEach checks that no two acknowledged pushes have the same place, and no message id has two contents or two offsets.
+// OnePlaceEach checks that no two acknowledged pushes have the same place, and no message id has two offsets.
 func OnePlaceEach(events []Event) []Violation {
 	places := map[string]Push{}
 	var out []Violation
@@ -73,10 +73,34 @@ func OnePlaceEach(events []Event) []Violation {
 		if !ok {
 			continue
 		}
-		if other, taken := places[p.ID]; taken && other.Content != p.Content {
-			out = append(out, Violation{"one place each", "two messages have the id " + p.ID, []Event{other, p}})
+		if other, taken := places[p.ID]; taken && (other.Content != p.Content || other.Offset != p.Offset) {
+			out = append(out, Violation{"one place each", "two pushes were told the id " + p.ID, []Event{other, p}})
 		}
 		places[p.ID] = p
+	}
+	return out
+}
+
+// OneMessageEach checks that what was pushed once is in the log once: no content has two message ids, among the answers of pushes and the deliveries.
+func OneMessageEach(events []Event) []Violation {
+	type content struct{ queue, content string }
+	first := map[content]Event{}
+	ids := map[content]string{}
+	var out []Violation
+	see := func(c content, id string, e Event) {
+		if known, ok := ids[c]; !ok {
+			ids[c], first[c] = id, e
+		} else if known != id {
+			out = append(out, Violation{"one message each", "the content " + c.content + " is in the log twice", []Event{first[c], e}})
+		}
+	}
+	for _, e := range events {
+		switch e := e.(type) {
+		case Push:
+			see(content{e.Queue, e.Content}, e.ID, e)
+		case Delivery:
+			see(content{e.Queue, e.Content}, e.ID, e)
+		}
 	}
 	return out
 }
@@ -91,7 +115,7 @@ func ContentIntact(events []Event) []Violation {
 			continue // pushed, but the answer was lost on its way
 		}
 		for _, d := range deliveries {
-			if d.Content != p.Content || d.Partition != p.Partition || d.Offset != p.Offset {
+			if d.Content != p.Content || d.Digest != p.Digest || d.Partition != p.Partition || d.Offset != p.Offset {
 				out = append(out, Violation{"content intact", "message " + p.ID + " came back as something else", []Event{p, d}})
 			}
 		}

@@ -51,6 +51,12 @@ func TestEachCheckFlagsBadHistories(t *testing.T) {
 	changed := delivery("a", "p1", 0, "L1", 1, 3, 5)
 	changed.Content = "c-other"
 	shifted := delivery("a", "p1", 7, "L1", 1, 3, 5)
+	damaged := delivery("a", "p1", 0, "L1", 1, 3, 5)
+	damaged.Digest = 99
+	doubled := delivery("b", "p1", 1, "L2", 1, 6, 7)
+	doubled.Content = "c-a"
+	repushed := push("b", "p1", 1, 4, 5)
+	repushed.Content = "c-a"
 	twin := push("a", "p1", 0, 4, 5)
 	twin.Content = "c-twin"
 	elsewhere := push("x", "p2", 2, 9, 10)
@@ -65,27 +71,32 @@ func TestEachCheckFlagsBadHistories(t *testing.T) {
 		check  invariant.Check
 		events []invariant.Event
 	}{
-		"lost: delivered, never acked":            {invariant.NothingLost, []invariant.Event{push("a", "p1", 0, 0, 1), delivery("a", "p1", 0, "L1", 1, 3, 5)}},
-		"lost: never delivered":                   {invariant.NothingLost, append(good(), push("c", "p1", 3, 0, 1))},
-		"lost: acked in one group of two":         {invariant.NothingLost, append(good(), otherGroup)},
-		"returns: popped after the ack":           {invariant.NothingAckedReturns, append(good(), delivery("a", "p1", 0, "L7", 2, 50, 51))},
-		"returns: next attempt, overlapping":      {invariant.NothingAckedReturns, append(good(), delivery("a", "p1", 0, "L7", 2, 4, 8))},
-		"returns: after a second ack":             {invariant.NothingAckedReturns, append(good(), ack("b", "L3", 44, 45), delivery("b", "p1", 1, "L8", 3, 44, 46))},
-		"place: two contents under an id":         {invariant.OnePlaceEach, []invariant.Event{push("a", "p1", 0, 0, 1), twin}},
-		"place: twin pushed first":                {invariant.OnePlaceEach, []invariant.Event{twin, push("a", "p1", 0, 0, 1)}},
-		"place: another partition's message":      {invariant.OnePlaceEach, append(good(), elsewhere)},
-		"content: other partition":                {invariant.ContentIntact, []invariant.Event{push("a", "p1", 0, 0, 1), moved}},
-		"content: other bytes":                    {invariant.ContentIntact, []invariant.Event{push("a", "p1", 0, 0, 1), changed}},
-		"content: other offset":                   {invariant.ContentIntact, []invariant.Event{push("a", "p1", 0, 0, 1), shifted}},
-		"order: second first":                     {invariant.OrderPerPartition, []invariant.Event{push("a", "p1", 0, 0, 1), push("b", "p1", 1, 0, 1), delivery("b", "p1", 1, "L1", 1, 3, 5)}},
-		"order: ack sent only after the overtake": {invariant.OrderPerPartition, append(good()[:4:4], delivery("b", "p1", 1, "L2", 1, 3, 5), ack("a", "L1", 6, 7))},
-		"order: first is retried, second goes on": {invariant.OrderPerPartition, append(good()[:4:4], delivery("b", "p1", 1, "L2", 1, 50, 51), delivery("a", "p1", 0, "L5", 2, 52, 53))},
-		"publisher: later message lower":          {invariant.OrderPerPublisher, []invariant.Event{early, late}},
-		"publisher: same offset twice":            {invariant.OrderPerPublisher, append(good(), func() invariant.Event { p := push("w", "p1", 1, 9, 10); p.Seq = 9; return p }())},
-		"publisher: far apart":                    {invariant.OrderPerPublisher, append(good(), func() invariant.Event { p := push("w", "p1", 0, 90, 91); p.Seq = 90; return p }())},
-		"holder: other message of the partition":  {invariant.OneHolder, []invariant.Event{delivery("a", "p1", 0, "L1", 1, 0, 1), delivery("b", "p1", 1, "L2", 1, 2, 3), ack("a", "L1", 9, 10)}},
-		"holder: same message, old lease acks":    {invariant.OneHolder, []invariant.Event{delivery("a", "p1", 0, "L1", 1, 0, 1), delivery("a", "p1", 0, "L2", 2, 2, 3), ack("a", "L1", 9, 10)}},
-		"holder: between two acks of one lease":   {invariant.OneHolder, []invariant.Event{delivery("a", "p1", 0, "L1", 1, 0, 1), delivery("b", "p1", 1, "L1", 1, 0, 1), ack("a", "L1", 2, 3), delivery("b", "p1", 1, "L2", 2, 4, 5), ack("b", "L1", 9, 10)}},
+		"lost: delivered, never acked":                         {invariant.NothingLost, []invariant.Event{push("a", "p1", 0, 0, 1), delivery("a", "p1", 0, "L1", 1, 3, 5)}},
+		"lost: never delivered":                                {invariant.NothingLost, append(good(), push("c", "p1", 3, 0, 1))},
+		"lost: acked in one group of two":                      {invariant.NothingLost, append(good(), otherGroup)},
+		"returns: popped after the ack":                        {invariant.NothingAckedReturns, append(good(), delivery("a", "p1", 0, "L7", 2, 50, 51))},
+		"returns: next attempt, overlapping":                   {invariant.NothingAckedReturns, append(good(), delivery("a", "p1", 0, "L7", 2, 4, 8))},
+		"returns: after a second ack":                          {invariant.NothingAckedReturns, append(good(), ack("b", "L3", 44, 45), delivery("b", "p1", 1, "L8", 3, 44, 46))},
+		"place: two contents under an id":                      {invariant.OnePlaceEach, []invariant.Event{push("a", "p1", 0, 0, 1), twin}},
+		"place: twin pushed first":                             {invariant.OnePlaceEach, []invariant.Event{twin, push("a", "p1", 0, 0, 1)}},
+		"place: another partition's message":                   {invariant.OnePlaceEach, append(good(), elsewhere)},
+		"place: two offsets under an id":                       {invariant.OnePlaceEach, []invariant.Event{push("a", "p1", 0, 0, 1), push("a", "p1", 4, 2, 3)}},
+		"message: a push stored twice":                         {invariant.OneMessageEach, []invariant.Event{push("a", "p1", 0, 0, 1), doubled}},
+		"message: a repeated push got another id":              {invariant.OneMessageEach, []invariant.Event{push("a", "p1", 0, 0, 1), repushed}},
+		"message: delivered under two ids, never acknowledged": {invariant.OneMessageEach, []invariant.Event{delivery("a", "p1", 0, "L1", 1, 3, 5), doubled}},
+		"content: other payload":                               {invariant.ContentIntact, []invariant.Event{push("a", "p1", 0, 0, 1), damaged}},
+		"content: other partition":                             {invariant.ContentIntact, []invariant.Event{push("a", "p1", 0, 0, 1), moved}},
+		"content: other bytes":                                 {invariant.ContentIntact, []invariant.Event{push("a", "p1", 0, 0, 1), changed}},
+		"content: other offset":                                {invariant.ContentIntact, []invariant.Event{push("a", "p1", 0, 0, 1), shifted}},
+		"order: second first":                                  {invariant.OrderPerPartition, []invariant.Event{push("a", "p1", 0, 0, 1), push("b", "p1", 1, 0, 1), delivery("b", "p1", 1, "L1", 1, 3, 5)}},
+		"order: ack sent only after the overtake":              {invariant.OrderPerPartition, append(good()[:4:4], delivery("b", "p1", 1, "L2", 1, 3, 5), ack("a", "L1", 6, 7))},
+		"order: first is retried, second goes on":              {invariant.OrderPerPartition, append(good()[:4:4], delivery("b", "p1", 1, "L2", 1, 50, 51), delivery("a", "p1", 0, "L5", 2, 52, 53))},
+		"publisher: later message lower":                       {invariant.OrderPerPublisher, []invariant.Event{early, late}},
+		"publisher: same offset twice":                         {invariant.OrderPerPublisher, append(good(), func() invariant.Event { p := push("w", "p1", 1, 9, 10); p.Seq = 9; return p }())},
+		"publisher: far apart":                                 {invariant.OrderPerPublisher, append(good(), func() invariant.Event { p := push("w", "p1", 0, 90, 91); p.Seq = 90; return p }())},
+		"holder: other message of the partition":               {invariant.OneHolder, []invariant.Event{delivery("a", "p1", 0, "L1", 1, 0, 1), delivery("b", "p1", 1, "L2", 1, 2, 3), ack("a", "L1", 9, 10)}},
+		"holder: same message, old lease acks":                 {invariant.OneHolder, []invariant.Event{delivery("a", "p1", 0, "L1", 1, 0, 1), delivery("a", "p1", 0, "L2", 2, 2, 3), ack("a", "L1", 9, 10)}},
+		"holder: between two acks of one lease":                {invariant.OneHolder, []invariant.Event{delivery("a", "p1", 0, "L1", 1, 0, 1), delivery("b", "p1", 1, "L1", 1, 0, 1), ack("a", "L1", 2, 3), delivery("b", "p1", 1, "L2", 2, 4, 5), ack("b", "L1", 9, 10)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

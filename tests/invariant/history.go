@@ -20,6 +20,8 @@ type Push struct {
 	Queue, Partition string
 	// Content identifies the message by what the producer put in; unique in a history.
 	Content string
+	// Digest is of the payload.
+	Digest uint64
 	// ID and Offset are the answer's.
 	ID     string
 	Offset int64
@@ -33,6 +35,7 @@ type Push struct {
 type Delivery struct {
 	Queue, Group, Partition string
 	ID, Content             string
+	Digest                  uint64
 	Offset                  int64
 	Attempt                 int32
 	Lease                   string
