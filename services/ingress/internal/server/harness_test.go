@@ -74,6 +74,7 @@ type fakeExchange struct {
 	answer   func(op *dispatcherv1.Operation) (*dispatcherv1.Result, error)
 	control  func(req, resp proto.Message) error
 	parked   chan struct{} // gets a token when a pop waits
+	held     chan func()   // gets what answers a push that errHold held back
 }
 
 func (x *fakeExchange) forwarded() int {
@@ -107,10 +108,16 @@ func (x *fakeExchange) Do(ctx context.Context, op *dispatcherv1.Operation) (*dis
 var (
 	errWait = errors.New("wait for the context")
 	errLate = errors.New("answer at the moment the client has gone")
+	errHold = errors.New("answer when the test says so")
 )
 
 func (x *fakeExchange) Go(op *dispatcherv1.Operation, done func(*dispatcherv1.Result, error)) func() {
-	done(x.Do(context.Background(), op))
+	res, err := x.Do(context.Background(), op)
+	if errors.Is(err, errHold) {
+		x.held <- func() { done(accept(op)) }
+		return func() {}
+	}
+	done(res, err)
 	return func() {}
 }
 
@@ -178,6 +185,8 @@ type surface struct {
 	web      string // host:port
 	conn     *grpc.ClientConn
 	drain    func() <-chan error // begins the drain; the channel gets the end's error
+	goAway   func()              // begins it for waiting pops and streams alone: the listeners stay open
+	draining chan struct{}       // closed by either
 	routes   func() []string     // "METHOD pattern" of every mounted route
 	methods  func() []string     // every registered gRPC method
 }
@@ -194,7 +203,8 @@ func startWith(t *testing.T, cfg server.Config) *surface {
 		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{},
 		Listen: network.Listen, Dial: network.Dial,
 	}
-	s := &surface{t: t, exchange: &fakeExchange{parked: make(chan struct{}, 100)}, store: &fakeStore{}}
+	s := &surface{t: t, exchange: &fakeExchange{parked: make(chan struct{}, 100), held: make(chan func(), 100)}, store: &fakeStore{}, draining: make(chan struct{})}
+	s.goAway = sync.OnceFunc(func() { close(s.draining) })
 	s.serve(env, cfg)
 	// HTTP goes over TCP: net/http moves read deadlines about, and a connection in memory may let one that was taken back end the next request.
 	s.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return network.Dial(ctx, s.web) }}}
@@ -210,12 +220,16 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 	t := s.t
 	ready := httpserver.NewReadiness()
 	web, err := httpserver.New(t.Context(), env, httpserver.Options{
-		Service: "ingress", Listener: "public", Addr: "127.0.0.1:0", MaxBodyBytes: server.NoBodyLimit, DrainTimeout: 5 * time.Second, OnDrain: ready.Drain,
+		Service: "ingress", Listener: "public", Addr: "127.0.0.1:0", MaxBodyBytes: server.NoBodyLimit, DrainTimeout: 5 * time.Second,
+		OnDrain: func() {
+			ready.Drain()
+			s.goAway()
+		},
 	})
 	require.NoError(t, err)
 	srv, err := server.New(cfg, server.Needs{
 		Exchange: s.exchange, Keys: fakeKeys{}, Store: s.store, KeyChanged: func(domain.KeyID) {}, Ready: ready.Handler(true),
-		Draining: web.Draining(), Clock: env.Clock, Log: env.Log,
+		Draining: s.draining, Clock: env.Clock, Log: env.Log,
 	})
 	require.NoError(t, err)
 	rpc, err := grpcserver.New(t.Context(), env, grpcserver.Options{

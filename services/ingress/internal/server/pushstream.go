@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
 	"postrider.dev/pkg/apierr"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
@@ -37,6 +36,7 @@ type pushStream struct {
 	answers []*queuev1.PushStreamResponse_Entry
 	open    int  // requests whose answer is not in answers yet
 	closed  bool // nothing more is taken
+	dropped bool // something came after that
 }
 
 // close makes submit take nothing more.
@@ -82,13 +82,7 @@ var placeholder = &queuev1.PushStreamRequest_Entry{ //nolint:gochecknoglobals //
 }
 
 func (p *pushStream) submit(ctx context.Context, e *queuev1.PushStreamRequest_Entry) {
-	p.mu.Lock()
-	closed := p.closed
-	if !closed {
-		p.open++
-	}
-	p.mu.Unlock()
-	if closed {
+	if !p.take() {
 		return
 	}
 	id := e.GetRequestId()
@@ -109,6 +103,18 @@ func (p *pushStream) submit(ctx context.Context, e *queuev1.PushStreamRequest_En
 			p.answer(id, resp, err)
 		})
 	}
+}
+
+// take counts one more request as open, unless nothing is taken any more.
+func (p *pushStream) take() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		p.dropped = true
+		return false
+	}
+	p.open++
+	return true
 }
 
 func (p *pushStream) answer(id uint64, resp *queuev1.PushResponse, err error) {
@@ -134,7 +140,7 @@ func (p *pushStream) send(ctx context.Context, wire grpc.BidiStreamingServer[que
 	draining := p.verbs.draining
 	var ended error
 	for {
-		answers, open := p.take()
+		answers, open := p.gathered()
 		if len(answers) > 0 {
 			if err := wire.Send(&queuev1.PushStreamResponse{Entries: answers}); err != nil {
 				return err
@@ -163,7 +169,7 @@ func (p *pushStream) send(ctx context.Context, wire grpc.BidiStreamingServer[que
 	}
 }
 
-func (p *pushStream) take() ([]*queuev1.PushStreamResponse_Entry, int) {
+func (p *pushStream) gathered() ([]*queuev1.PushStreamResponse_Entry, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	answers := p.answers
@@ -171,14 +177,16 @@ func (p *pushStream) take() ([]*queuev1.PushStreamResponse_Entry, int) {
 	return answers, p.open
 }
 
+// end is how the stream ends. A client that has ended is told OK only if all that it sent was taken: the loss of what came after close must be seen.
 func (p *pushStream) end(why error) error {
+	p.mu.Lock()
+	dropped := p.dropped
+	p.mu.Unlock()
 	switch {
+	case errors.Is(why, errDraining), dropped && errors.Is(why, io.EOF):
+		return apierr.Unavailable(reasonDraining, "the node drains: what was not answered was not taken; open a stream elsewhere", 0)
 	case errors.Is(why, io.EOF):
 		return nil
-	case errors.Is(why, errDraining):
-		return apierr.Unavailable(reasonDraining, "the node drains: what was not answered was not taken; open a stream elsewhere", 0)
-	case apierr.Code(why) == codes.Canceled:
-		return why
 	}
 	return why
 }

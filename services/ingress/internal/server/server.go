@@ -65,7 +65,7 @@ func New(cfg Config, n Needs) (*Server, error) {
 		return nil, err
 	}
 	r := newRules()
-	v := &verbs{rules: r, exchange: n.Exchange, timeout: cfg.Timeout, draining: n.Draining}
+	v := &verbs{rules: r, exchange: n.Exchange, timeout: cfg.Timeout, clk: n.Clock, draining: n.Draining}
 	return &Server{
 		cfg: cfg, policies: domain.Policies(), access: newAccess(n.Keys, domain.Policies()), verbs: v,
 		queue:  &queueService{verbs: v},

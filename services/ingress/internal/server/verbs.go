@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/tenant"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
@@ -27,6 +29,7 @@ type verbs struct {
 	rules    *rules
 	exchange Exchange
 	timeout  time.Duration
+	clk      clock.Clock
 	draining <-chan struct{} // closed when pops must not wait any longer
 }
 
@@ -45,6 +48,11 @@ func (v *verbs) do(ctx context.Context, req proto.Message, op *dispatcherv1.Oper
 	if broken := v.rules.check(req); broken != nil {
 		return nil, violation(broken)
 	}
+	return v.send(ctx, op, wait)
+}
+
+// send is do for a request that is valid.
+func (v *verbs) send(ctx context.Context, op *dispatcherv1.Operation, wait time.Duration) (*dispatcherv1.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout+wait)
 	defer cancel()
 	res, err := v.exchange.Do(ctx, op)
@@ -57,27 +65,67 @@ func (v *verbs) do(ctx context.Context, req proto.Message, op *dispatcherv1.Oper
 	return res, nil
 }
 
-// pop leases messages. When the node drains, a pop that waits is answered empty at once.
+// pop leases messages. When the node drains, a pop that waits is answered at once: empty, but for what it settled.
 func (v *verbs) pop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+	if settle := req.GetSettle(); settle != nil && settle.GetQueue() == "" {
+		settle.Queue = req.GetQueue()
+	}
+	if broken := v.rules.check(req); broken != nil {
+		return nil, violation(broken)
+	}
+	switch {
+	case req.GetWait().AsDuration() <= 0:
+		return v.sendPop(ctx, req)
+	case req.GetSettle() == nil:
+		return v.waitingPop(ctx, req)
+	}
+	return v.settlingPop(ctx, req)
+}
+
+func (v *verbs) sendPop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
 	op, err := v.operation(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if settle := req.GetSettle(); settle != nil && settle.GetQueue() == "" {
-		settle.Queue = req.GetQueue()
-	}
 	op.Op = &dispatcherv1.Operation_Pop{Pop: req}
+	res, err := v.send(ctx, op, req.GetWait().AsDuration())
+	return res.GetPop(), err
+}
+
+// waitingPop is for pops that settle nothing, since what a pop did before it was sent away is not told.
+func (v *verbs) waitingPop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if wait := req.GetWait().AsDuration(); wait > 0 {
-		stop := v.onDrain(func() { cancel(errDraining) })
-		defer stop()
-	}
-	res, err := v.do(ctx, req, op, req.GetWait().AsDuration())
-	if errors.Is(context.Cause(ctx), errDraining) && err != nil {
+	stop := v.onDrain(func() { cancel(errDraining) })
+	defer stop()
+	resp, err := v.sendPop(ctx, req)
+	if errors.Is(err, errDraining) {
 		return &queuev1.PopResponse{Draining: true}, nil
 	}
-	return res.GetPop(), err
+	return resp, err
+}
+
+// settlingPop settles with a pop that does not wait and, if that finds nothing, waits with one of its own: whatever ends the wait, a drain or a lost
+// dispatcher, the client hears what was settled.
+func (v *verbs) settlingPop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+	began, wait := v.clk.Now(), req.GetWait().AsDuration()
+	req.Wait = nil
+	settled, err := v.sendPop(ctx, req)
+	if err != nil || len(settled.GetDeliveries()) > 0 {
+		return settled, err
+	}
+	settled.Draining = false // said by a dispatcher: the wait goes to another
+	left := wait - v.clk.Since(began)
+	if left <= 0 {
+		return settled, nil
+	}
+	req.Settle, req.Wait = nil, durationpb.New(left)
+	resp, err := v.waitingPop(ctx, req)
+	if err != nil {
+		return settled, nil //nolint:nilerr // if the trouble lasts the client meets it at its next pop, which settles nothing any more
+	}
+	proto.Merge(resp, settled)
+	return resp, nil
 }
 
 // onDrain calls fn once draining begins, unless stop is called before. stop waits for nothing.
