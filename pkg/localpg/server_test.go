@@ -74,6 +74,9 @@ func TestServerKeepsItsDataOverStopAndStart(t *testing.T) {
 	require.NoError(t, server.Stop(t.Context()), "stopping twice is fine")
 
 	again := start(t, localpg.Options{Dir: dir, Durable: true})
+	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
+		require.Equal(t, "on", query[string](t, again.DSN("postgres"), "SELECT current_setting('"+name+"')"), name)
+	}
 	require.True(t, query[bool](t, again.DSN("postgres"), "SELECT to_regclass('kept') IS NOT NULL"))
 }
 

@@ -164,17 +164,20 @@ func TestViewsBeyondTheirMemoryAreDroppedAndReadAgain(t *testing.T) {
 func TestDrainEndsParkedPopsAtOnce(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, database(t), nodeOptions{})
-	parked := n.popLater(t.Context(), &queuev1.PopRequest{Queue: "q", Wait: seconds(60)})
+	parked := n.popLater(t.Context(), &queuev1.PopRequest{Queue: "q", Wait: seconds(20)})
 	n.awaitParked(1)
+	began := clock.Real{}.Now()
 
 	n.Drain()
 	resp := <-parked
 	later := n.pop(&queuev1.PopRequest{Queue: "q", Wait: seconds(60)})
+	took := clock.Real{}.Since(began)
 	n.push("q", item("a", "still served"))
 	served := n.pop(&queuev1.PopRequest{Queue: "q", Wait: seconds(60)})
 
 	require.True(t, resp.GetDraining())
 	require.True(t, later.GetDraining())
+	require.Less(t, took, 10*time.Second)
 	require.Equal(t, []string{"still served"}, payloads(served))
 }
 

@@ -67,6 +67,12 @@ func (n *node) awaitParked(count int) {
 	})
 }
 
+// awaitPolled returns when the poll that covers what is parked is over.
+func (n *node) awaitPolled() {
+	n.t.Helper()
+	eventually(n.t, func() error { return wantf(n.metric("polls_total") > 0, "no poll yet") })
+}
+
 func TestParkedPopIsServedAfterAPushOnTheSameEngine(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, database(t), nodeOptions{})
@@ -105,12 +111,29 @@ func TestParkedPopIsServedAfterAPushOnAnotherEngineByAHint(t *testing.T) {
 	slow := func(c *engine.Config) { c.RepollMin, c.RepollMax = time.Hour, time.Hour }
 	a, b := newNode(t, url, nodeOptions{hints: hints}), newNode(t, url, nodeOptions{cfg: slow})
 	hints.join(b)
-	parked := b.popLater(t.Context(), &queuev1.PopRequest{Queue: "q", Wait: seconds(50)})
+	parked := b.popLater(t.Context(), &queuev1.PopRequest{Queue: "q", Wait: seconds(20)})
 	b.awaitParked(1)
+	b.awaitPolled() // the poll of its arrival finds nothing; another is an hour away
 
 	a.push("q", item("a", "1"))
 
 	require.Equal(t, []string{"1"}, payloads(<-parked))
+}
+
+// A pop looks at one shard after the other and parks; what commits behind its back meanwhile finds it all the same, although no poll helps.
+func TestNoWakeFallsBetweenPlanAndPark(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, database(t), nodeOptions{cfg: func(c *engine.Config) { c.RepollMin, c.RepollMax = time.Hour, time.Hour }})
+	makeQueue(t, n, 64)
+	for i := range 150 {
+		popped := n.popLater(t.Context(), &queuev1.PopRequest{Queue: "q", Wait: seconds(10)})
+		n.push("q", item(strconv.Itoa(i), strconv.Itoa(i)))
+
+		resp := <-popped
+
+		require.Equal(t, []string{strconv.Itoa(i)}, payloads(resp))
+		n.ackAll("q", resp.GetLease())
+	}
 }
 
 func TestAPopSeesWhatAnotherEngineCommittedBeforeIt(t *testing.T) {

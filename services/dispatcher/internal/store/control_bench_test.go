@@ -157,6 +157,15 @@ func (c *cold) breakAudit() {
 	c.exec("ALTER TABLE audit.outbox ADD CONSTRAINT broken_ck CHECK (false) NOT VALID")
 }
 
+// breakCommit lets every statement of a control action succeed and its commit fail.
+func (c *cold) breakCommit() {
+	c.exec("CREATE FUNCTION dispatcher.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'refused at the commit'; END$$")
+	for _, table := range []string{"queues", "groups", "dead_letters"} {
+		c.exec("CREATE CONSTRAINT TRIGGER refuse AFTER INSERT OR UPDATE OR DELETE ON dispatcher." + table +
+			" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION dispatcher.refuse()")
+	}
+}
+
 func (c *cold) mendAudit() { c.exec("ALTER TABLE audit.outbox DROP CONSTRAINT broken_ck") }
 
 // race runs f n times at once and returns the errors.

@@ -343,6 +343,12 @@ func TestControlActionAndItsAuditEntryCommitTogether(t *testing.T) {
 			before = broken.everything()
 			require.Error(t, do(broken))
 			require.Equal(t, before, broken.everything(), "no effect without its entry")
+
+			broken.mendAudit()
+			broken.breakCommit()
+			require.Error(t, do(broken))
+			require.Empty(t, broken.audited(), "no entry without its effect")
+			require.Equal(t, before, broken.everything())
 		})
 	}
 }

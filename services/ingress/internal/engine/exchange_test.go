@@ -43,7 +43,12 @@ func TestAPushThatWasOutWhenItsDispatcherDiedIsNotSentAgain(t *testing.T) {
 
 	b.own.stop()
 
-	require.ErrorIs(t, (<-got).err, engine.ErrOutcomeUnknown)
+	select {
+	case a := <-got:
+		require.ErrorIs(t, a.err, engine.ErrOutcomeUnknown)
+	case <-b.other.arrived:
+		t.Fatal("sent again")
+	}
 	require.Empty(t, b.other.arrived)
 	b.own.start()
 }
