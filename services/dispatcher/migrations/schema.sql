@@ -139,6 +139,17 @@ ALTER TABLE dispatcher.queues ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE dispatcher.request_keys (
+    tenant_id text NOT NULL COLLATE pg_catalog."C",
+    method text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    body_hash bytea NOT NULL,
+    answer bytea NOT NULL,
+    rest uuid[],
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT request_keys_body_hash_ck CHECK ((octet_length(body_hash) = 32))
+);
+
 CREATE TABLE dispatcher.retries (
     key uuid NOT NULL,
     partition_hash bigint NOT NULL,
@@ -225,6 +236,9 @@ ALTER TABLE ONLY dispatcher.partitions
 ALTER TABLE ONLY dispatcher.queues
     ADD CONSTRAINT queues_id_pk PRIMARY KEY (id);
 
+ALTER TABLE ONLY dispatcher.request_keys
+    ADD CONSTRAINT request_keys_tenant_id_method_key_pk PRIMARY KEY (tenant_id, method, key);
+
 ALTER TABLE ONLY dispatcher.retries
     ADD CONSTRAINT retries_key_pk PRIMARY KEY (key);
 
@@ -250,6 +264,8 @@ CREATE INDEX leases_expires_at_idx ON dispatcher.leases USING btree (expires_at)
 CREATE INDEX queues_deleted_tenant_id_name_idx ON dispatcher.queues USING btree (tenant_id, name) WHERE (deleted_at IS NOT NULL);
 
 CREATE UNIQUE INDEX queues_tenant_id_name_uq ON dispatcher.queues USING btree (tenant_id, name) WHERE (deleted_at IS NULL);
+
+CREATE INDEX request_keys_created_at_idx ON dispatcher.request_keys USING btree (created_at);
 
 ALTER TABLE ONLY dispatcher.groups
     ADD CONSTRAINT groups_queue_id_fk FOREIGN KEY (queue_id) REFERENCES dispatcher.queues(id);

@@ -13,11 +13,15 @@ import (
 const (
 	housekeepEvery = 5 * time.Second
 	trimKeys       = 10_000
+	trimRequests   = 1_000
 )
 
-// purger frees what deleted queues and groups left behind, a bit at a time; false means that nothing is left.
-type purger interface {
+// coldStore is the cold side of the store.
+type coldStore interface {
+	// Purge frees what deleted queues and groups left behind, a bit at a time; false means that nothing is left.
 	Purge(ctx context.Context) (bool, error)
+	// TrimRequests forgets up to most control requests that were answered too long ago to be repeated, and returns how many.
+	TrimRequests(ctx context.Context, most int) (int, error)
 }
 
 // keyTrimmer forgets idempotency keys that are older than any window.
@@ -27,15 +31,15 @@ type keyTrimmer interface {
 
 // Housekeeper frees space.
 type Housekeeper struct {
-	purge purger
-	keys  keyTrimmer
-	clk   clock.Clock
-	log   *zap.Logger
+	control coldStore
+	keys    keyTrimmer
+	clk     clock.Clock
+	log     *zap.Logger
 }
 
 // NewHousekeeper returns a Housekeeper.
-func NewHousekeeper(purge purger, keys keyTrimmer, clk clock.Clock, log *zap.Logger) *Housekeeper {
-	return &Housekeeper{purge: purge, keys: keys, clk: clk, log: log}
+func NewHousekeeper(control coldStore, keys keyTrimmer, clk clock.Clock, log *zap.Logger) *Housekeeper {
+	return &Housekeeper{control: control, keys: keys, clk: clk, log: log}
 }
 
 // Run frees space until ctx ends.
@@ -46,13 +50,21 @@ func (h *Housekeeper) Run(ctx context.Context) error {
 func (h *Housekeeper) round(ctx context.Context) error {
 	for more := true; more && ctx.Err() == nil; {
 		var err error
-		if more, err = h.purge.Purge(ctx); err != nil {
+		if more, err = h.control.Purge(ctx); err != nil {
 			return err
 		}
 	}
+	err := untilFew(ctx, trimKeys, func() (int, error) { return h.keys.TrimKeys(ctx, queue.MaxIdempotencyWindow, trimKeys) })
+	if err != nil {
+		return err
+	}
+	return untilFew(ctx, trimRequests, func() (int, error) { return h.control.TrimRequests(ctx, trimRequests) })
+}
+
+// untilFew repeats trim, which frees up to most rows, until it found fewer.
+func untilFew(ctx context.Context, most int, trim func() (int, error)) error {
 	for ctx.Err() == nil {
-		n, err := h.keys.TrimKeys(ctx, queue.MaxIdempotencyWindow, trimKeys)
-		if err != nil || n < trimKeys {
+		if n, err := trim(); err != nil || n < most {
 			return err
 		}
 	}

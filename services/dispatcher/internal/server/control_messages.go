@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/idempotency"
+	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/message"
@@ -89,6 +92,13 @@ func (s *Queues) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDea
 	if err != nil {
 		return nil, wireError(err)
 	}
+	key, err := idempotency.NewRequest(ctx, by.Tenant, queuev1.QueueService_RedriveDeadLetters_FullMethodName, req)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if key.Keyed() {
+		return s.redriveOnce(ctx, by, key, req.GetQueue(), redrive)
+	}
 	done, err := s.control.Redrive(ctx, by, req.GetQueue(), redrive)
 	if len(done.Heads) > 0 { // also of steps before a failure
 		s.notify.Appended(by.Tenant, req.GetQueue(), done.Heads)
@@ -96,13 +106,59 @@ func (s *Queues) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDea
 	if err != nil {
 		return nil, wireError(err)
 	}
-	resp := &queuev1.RedriveDeadLettersResponse{
-		Redriven: int32(done.Redriven), AlreadyRedriven: int32(done.Already),
+	return addRedriven(&queuev1.RedriveDeadLettersResponse{}, done), nil
+}
+
+// redriveOnce is a redrive under an idempotency key: each of its transactions keeps what is done and what is left, so a repeat after a failure goes on
+// from there, with the dead letters that were chosen at first.
+func (s *Queues) redriveOnce(
+	ctx context.Context, by tenant.Caller, key idempotency.Request, name string, redrive store.RedriveRequest,
+) (*queuev1.RedriveDeadLettersResponse, error) {
+	for {
+		var step store.Redriven
+		resp := &queuev1.RedriveDeadLettersResponse{}
+		now, replayed, err := s.control.Step(ctx, key, func(c *store.Control, was store.Progress) (next store.Progress, err error) {
+			if !was.Begun {
+				if was.Rest, err = c.ChooseDeadLetters(ctx, by.Tenant, name, redrive); err != nil {
+					return next, err
+				}
+			}
+			resp = &queuev1.RedriveDeadLettersResponse{}
+			if err := proto.Unmarshal(was.Answer, resp); err != nil {
+				return next, err
+			}
+			if step, next.Rest, err = c.RedriveSome(ctx, by, name, redrive, was.Rest); err != nil {
+				return next, err
+			}
+			next.Answer, err = proto.Marshal(addRedriven(resp, step))
+			return next, err
+		})
+		if err != nil {
+			return nil, wireError(err)
+		}
+		if len(step.Heads) > 0 && !replayed {
+			s.notify.Appended(by.Tenant, name, step.Heads)
+		}
+		switch {
+		case replayed:
+			if err := proto.Unmarshal(now.Answer, resp); err != nil {
+				return nil, wireError(err)
+			}
+			return resp, idempotency.MarkReplayed(ctx)
+		case len(now.Rest) == 0:
+			return resp, nil
+		}
 	}
+}
+
+// addRedriven adds what a redrive did to its answer.
+func addRedriven(resp *queuev1.RedriveDeadLettersResponse, done store.Redriven) *queuev1.RedriveDeadLettersResponse {
+	resp.Redriven += int32(done.Redriven)       //nolint:gosec // G115: at most a thousand
+	resp.AlreadyRedriven += int32(done.Already) //nolint:gosec // G115: at most a thousand
 	for _, id := range done.NotFound {
 		resp.NotFound = append(resp.NotFound, uuid.UUID(id).String())
 	}
-	return resp, nil
+	return resp
 }
 
 // redriveOf accepts ids, or a group with an optional limit, and not both.

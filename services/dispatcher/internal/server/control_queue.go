@@ -6,6 +6,7 @@ import (
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/engine/catalog"
+	"postrider.dev/services/dispatcher/internal/store"
 )
 
 // ConfigureQueue implements the contract.
@@ -21,19 +22,23 @@ func (s *Queues) ConfigureQueue(ctx context.Context, req *queuev1.ConfigureQueue
 	if err != nil {
 		return nil, wireError(err)
 	}
-	done, err := s.control.Configure(ctx, by, req.GetQueue(), patch)
-	if err != nil {
-		return nil, wireError(err)
-	}
+	var done store.Configured
+	call := controlCall[*queuev1.ConfigureQueueResponse]{by, queuev1.QueueService_ConfigureQueue_FullMethodName, req, &queuev1.ConfigureQueueResponse{}}
+	resp, err := once(ctx, s, call, func(c *store.Control) (_ *queuev1.ConfigureQueueResponse, err error) {
+		if done, err = c.Configure(ctx, by, req.GetQueue(), patch); err != nil {
+			return nil, err
+		}
+		stats, err := c.QueueStats(ctx, []int64{done.Queue.ID})
+		if err != nil {
+			return nil, err
+		}
+		shown := queueOf(done.Queue, stats[done.Queue.ID], s.rates.PerSecond(done.Queue.ID))
+		return &queuev1.ConfigureQueueResponse{Queue: shown, Created: done.Created}, nil
+	})
 	if done.Changed {
 		s.notify.QueueChanged(by.Tenant, req.GetQueue(), false)
 	}
-	stats, err := s.control.QueueStats(ctx, []int64{done.Queue.ID})
-	if err != nil {
-		return nil, wireError(err)
-	}
-	shown := queueOf(done.Queue, stats[done.Queue.ID], s.rates.PerSecond(done.Queue.ID))
-	return &queuev1.ConfigureQueueResponse{Queue: shown, Created: done.Created}, nil
+	return resp, err
 }
 
 // ListQueues implements the contract.
@@ -115,11 +120,17 @@ func (s *Queues) DeleteQueue(ctx context.Context, req *queuev1.DeleteQueueReques
 	if err := queue.CheckName("queue", req.GetQueue()); err != nil {
 		return nil, wireError(err)
 	}
-	if _, err := s.control.DeleteQueue(ctx, by, req.GetQueue(), req.GetForce()); err != nil {
-		return nil, wireError(err)
+	done := false
+	call := controlCall[*queuev1.DeleteQueueResponse]{by, queuev1.QueueService_DeleteQueue_FullMethodName, req, &queuev1.DeleteQueueResponse{}}
+	resp, err := once(ctx, s, call, func(c *store.Control) (*queuev1.DeleteQueueResponse, error) {
+		_, err := c.DeleteQueue(ctx, by, req.GetQueue(), req.GetForce())
+		done = err == nil
+		return &queuev1.DeleteQueueResponse{}, err
+	})
+	if done {
+		s.notify.QueueChanged(by.Tenant, req.GetQueue(), true)
 	}
-	s.notify.QueueChanged(by.Tenant, req.GetQueue(), true)
-	return &queuev1.DeleteQueueResponse{}, nil
+	return resp, err
 }
 
 // ListPartitions implements the contract.
@@ -172,18 +183,23 @@ func (s *Queues) CreateGroup(ctx context.Context, req *queuev1.CreateGroupReques
 	if err != nil {
 		return nil, wireError(err)
 	}
-	if _, err := s.catalog.Queue(ctx, by.Tenant, req.GetQueue(), true); err != nil {
-		return nil, wireError(err)
+	made := false
+	call := controlCall[*queuev1.CreateGroupResponse]{by, queuev1.QueueService_CreateGroup_FullMethodName, req, &queuev1.CreateGroupResponse{}}
+	resp, err := once(ctx, s, call, func(c *store.Control) (_ *queuev1.CreateGroupResponse, err error) {
+		if _, made, err = c.EnsureQueue(ctx, by.Tenant, req.GetQueue()); err != nil {
+			return nil, err
+		}
+		g, created, err := c.CreateGroup(ctx, by, req.GetQueue(), req.GetGroup(), options)
+		if err != nil {
+			return nil, err
+		}
+		st, err := c.GroupStats(ctx, g)
+		return &queuev1.CreateGroupResponse{Group: groupOf(g, st), Created: created}, err
+	})
+	if made {
+		s.catalog.InvalidateQueue(by.Tenant, req.GetQueue()) // it may remember that there was none
 	}
-	g, created, err := s.control.CreateGroup(ctx, by, req.GetQueue(), req.GetGroup(), options)
-	if err != nil {
-		return nil, wireError(err)
-	}
-	st, err := s.control.GroupStats(ctx, g)
-	if err != nil {
-		return nil, wireError(err)
-	}
-	return &queuev1.CreateGroupResponse{Group: groupOf(g, st), Created: created}, nil
+	return resp, err
 }
 
 // DeleteGroup implements the contract.
@@ -195,11 +211,15 @@ func (s *Queues) DeleteGroup(ctx context.Context, req *queuev1.DeleteGroupReques
 	if err := firstOf(queue.CheckName("queue", req.GetQueue()), queue.CheckName("group", req.GetGroup())); err != nil {
 		return nil, wireError(err)
 	}
-	g, err := s.control.DeleteGroup(ctx, by, req.GetQueue(), req.GetGroup())
-	if err != nil {
-		return nil, wireError(err)
+	var g store.Group
+	call := controlCall[*queuev1.DeleteGroupResponse]{by, queuev1.QueueService_DeleteGroup_FullMethodName, req, &queuev1.DeleteGroupResponse{}}
+	resp, err := once(ctx, s, call, func(c *store.Control) (_ *queuev1.DeleteGroupResponse, err error) {
+		g, err = c.DeleteGroup(ctx, by, req.GetQueue(), req.GetGroup())
+		return &queuev1.DeleteGroupResponse{}, err
+	})
+	if g.ID != 0 {
+		s.catalog.InvalidateGroup(&catalog.Group{Group: g})
+		s.notify.QueueChanged(by.Tenant, req.GetQueue(), false)
 	}
-	s.catalog.InvalidateGroup(&catalog.Group{Group: g})
-	s.notify.QueueChanged(by.Tenant, req.GetQueue(), false)
-	return &queuev1.DeleteGroupResponse{}, nil
+	return resp, err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/idempotency"
 	"postrider.dev/pkg/pg"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
@@ -53,6 +54,9 @@ func wireError(err error) error {
 		if errors.Is(err, known.is) {
 			return known.wire.WithCause(err)
 		}
+	}
+	if e := idempotency.WireError(err); e != nil {
+		return e
 	}
 	if e := engineError(err); e != nil {
 		return e

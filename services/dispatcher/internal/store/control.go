@@ -23,6 +23,7 @@ type Control struct {
 	s   *Store
 	enc *segment.Encoder
 	dec *segment.Decoder
+	tx  pg.Tx // nil but within a transaction of the caller's
 }
 
 // NewControl returns the cold side of s. The codecs are those the engine uses.
@@ -37,9 +38,35 @@ type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
+// within returns c as it works inside a transaction that is not its own: nothing of what it does is committed before that is.
+func (c *Control) within(tx pg.Tx) *Control {
+	in := *c
+	in.tx = tx
+	return &in
+}
+
+// on is where c reads.
+func (c *Control) on() querier {
+	if c.tx != nil {
+		return c.tx
+	}
+	return c.s.db
+}
+
+// inSnapshot runs fn, which only reads, on one state of the database; within a transaction of the caller's on the states it sees.
+func (c *Control) inSnapshot(ctx context.Context, fn func(pg.Tx) error) error {
+	if c.tx != nil {
+		return fn(c.tx)
+	}
+	return c.s.db.InTx(ctx, pg.RepeatableRead, fn)
+}
+
 // inTx runs fn in a transaction; see pg.DB.InTx. A lock that is not given in time has its holder looked at like on the hot side, and if a holder was
 // ended, the transaction is run once more.
 func (c *Control) inTx(ctx context.Context, fn func(pg.Tx) error) error {
+	if c.tx != nil {
+		return fn(c.tx)
+	}
 	err := c.s.db.InTx(ctx, pg.ReadCommitted, fn)
 	if !pg.IsLockTimeout(err) {
 		return err

@@ -44,7 +44,7 @@ type DeadLetterFilter struct {
 // ListDeadLetters returns dead letters of the tenant's queue of that name, oldest first, without payloads: those of the live queue, and those of deleted
 // queues that had the name. It returns an error matching ErrQueueNotFound if there is no such queue.
 func (c *Control) ListDeadLetters(ctx context.Context, t tenant.ID, queueName string, f DeadLetterFilter) ([]DeadLetter, error) {
-	ids, err := c.queueIDs(ctx, c.s.db, t, queueName)
+	ids, err := c.queueIDs(ctx, c.on(), t, queueName)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (c *Control) ListDeadLetters(ctx context.Context, t tenant.ID, queueName st
 	if !f.Redriven {
 		statement += "_open"
 	}
-	rows, err := c.s.db.Query(ctx, c.s.sql.text(statement), args...)
+	rows, err := c.on().Query(ctx, c.s.sql.text(statement), args...)
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -68,11 +68,11 @@ func (c *Control) ListDeadLetters(ctx context.Context, t tenant.ID, queueName st
 
 // GetDeadLetter returns one dead letter with its payload, or an error matching ErrDeadLetterNotFound (ErrQueueNotFound).
 func (c *Control) GetDeadLetter(ctx context.Context, t tenant.ID, queueName string, id DeadLetterID) (DeadLetter, error) {
-	ids, err := c.queueIDs(ctx, c.s.db, t, queueName)
+	ids, err := c.queueIDs(ctx, c.on(), t, queueName)
 	if err != nil {
 		return DeadLetter{}, err
 	}
-	rows, err := c.s.db.Query(ctx, c.s.sql.text("dead_letter_get"), id, ids)
+	rows, err := c.on().Query(ctx, c.s.sql.text("dead_letter_get"), id, ids)
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("get dead letter: %w", err)
 	}

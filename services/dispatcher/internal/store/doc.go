@@ -10,6 +10,7 @@
 //
 // Control is everything that is not on the path of a message: queues, groups, dead letters, the catalogue of partitions, statistics, and the purge of what
 // deletes left. It runs plain transactions, continues the lock order at its front (queue row first) and writes an audit entry with every control action.
+// A control action may run inside another's transaction (Step, Once), which keeps its answer under the caller's idempotency key.
 //
 // # What holds
 //

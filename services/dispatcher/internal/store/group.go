@@ -17,7 +17,7 @@ import (
 
 // FindGroup returns the group of q with that name, or an error matching ErrGroupNotFound.
 func (c *Control) FindGroup(ctx context.Context, q Queue, name string) (Group, error) {
-	return c.oneGroup(ctx, c.s.db, "group_find", q.ID, name)
+	return c.oneGroup(ctx, c.on(), "group_find", q.ID, name)
 }
 
 // EnsureGroup returns the group of q with that name, made with the options if there was none. When it returns a new group that begins at latest, every

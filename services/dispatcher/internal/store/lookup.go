@@ -32,7 +32,7 @@ func (c *Control) FindByClientID(ctx context.Context, q Queue, partition, client
 	shard := q.Shards[placement.Shard(hash, len(q.Shards))]
 	var tail, head message.Offset
 	var id message.ShardID
-	err := c.s.db.QueryRow(ctx, c.s.sql.text("shard_bounds"), []message.ShardID{shard}).Scan(&id, &tail, &head)
+	err := c.on().QueryRow(ctx, c.s.sql.text("shard_bounds"), []message.ShardID{shard}).Scan(&id, &tail, &head)
 	if pg.IsNoRows(err) {
 		return Found{}, false, ErrQueueNotFound
 	}

@@ -112,7 +112,7 @@ func (c *Control) BehindOf(ctx context.Context, shards []message.ShardID) ([]Beh
 }
 
 func (c *Control) behind(ctx context.Context, statement string, args ...any) ([]Behind, error) {
-	rows, err := c.s.db.Query(ctx, c.s.sql.text(statement), args...)
+	rows, err := c.on().Query(ctx, c.s.sql.text(statement), args...)
 	if err != nil {
 		return nil, fmt.Errorf("find shards behind: %w", err)
 	}
@@ -125,7 +125,7 @@ func (c *Control) behind(ctx context.Context, statement string, args ...any) ([]
 
 // ListPartitions returns up to limit partitions of the queue by name, after a name.
 func (c *Control) ListPartitions(ctx context.Context, queueID int64, after string, limit int) ([]Partition, error) {
-	rows, err := c.s.db.Query(ctx, c.s.sql.text("partitions_page"), queueID, after, limit)
+	rows, err := c.on().Query(ctx, c.s.sql.text("partitions_page"), queueID, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list partitions: %w", err)
 	}
@@ -146,7 +146,7 @@ type wholeSegment struct {
 
 // readSegments returns the segments a statement finds, decoded.
 func (c *Control) readSegments(ctx context.Context, statement string, args ...any) ([]wholeSegment, error) {
-	rows, err := c.s.db.Query(ctx, c.s.sql.text(statement), args...)
+	rows, err := c.on().Query(ctx, c.s.sql.text(statement), args...)
 	if err != nil {
 		return nil, fmt.Errorf("read segments: %w", err)
 	}

@@ -24,7 +24,7 @@ const createAttempts = 10
 
 // FindQueue returns the live queue of that name, or an error matching ErrQueueNotFound.
 func (c *Control) FindQueue(ctx context.Context, t tenant.ID, name string) (Queue, error) {
-	return c.oneQueue(ctx, c.s.db, "queue_find", string(t), name)
+	return c.oneQueue(ctx, c.on(), "queue_find", string(t), name)
 }
 
 // EnsureQueue returns the live queue of that name, made with default options if there was none. However many callers race, on however many dispatchers,
@@ -35,7 +35,7 @@ func (c *Control) EnsureQueue(ctx context.Context, t tenant.ID, name string) (q 
 		if !errors.Is(err, ErrQueueNotFound) {
 			return q, false, err
 		}
-		q, err = c.createQueue(ctx, c.s.db, t, name, queue.Options{})
+		q, err = c.createQueue(ctx, c.on(), t, name, queue.Options{})
 		if !errors.Is(err, ErrQueueNotFound) {
 			return q, err == nil, err
 		}
@@ -183,7 +183,7 @@ func (c *Control) deleteGroupShards(ctx context.Context, tx pg.Tx, q Queue, forc
 
 // ListQueues returns up to limit live queues of the tenant by name, after a name, with a prefix.
 func (c *Control) ListQueues(ctx context.Context, t tenant.ID, prefix, after string, limit int) ([]Queue, error) {
-	rows, err := c.s.db.Query(ctx, c.s.sql.text("queue_list"), string(t), after, prefix, prefixEnd(prefix), limit)
+	rows, err := c.on().Query(ctx, c.s.sql.text("queue_list"), string(t), after, prefix, prefixEnd(prefix), limit)
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}

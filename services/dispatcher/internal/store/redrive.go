@@ -35,7 +35,6 @@ type RedriveRequest struct {
 
 // Redriven is what a redrive did.
 type Redriven struct {
-	Queue    Queue
 	Redriven int
 	Already  int // asked for by id, and redriven before
 	NotFound []DeadLetterID
@@ -49,37 +48,62 @@ type Redriven struct {
 // matches ErrQueueNotFound.
 func (c *Control) Redrive(ctx context.Context, by tenant.Caller, queueName string, req RedriveRequest) (Redriven, error) {
 	out := Redriven{Heads: make(map[message.ShardID]message.Offset)}
-	var err error
-	if out.Queue, err = c.FindQueue(ctx, by.Tenant, queueName); err != nil {
-		return out, err
-	}
-	from, err := c.queueIDs(ctx, c.s.db, by.Tenant, queueName)
+	ids, err := c.ChooseDeadLetters(ctx, by.Tenant, queueName, req)
 	if err != nil {
 		return out, err
 	}
-	ids := slices.Clone(req.IDs)
-	if req.Group != "" {
-		if ids, err = c.oldestOf(ctx, from, req.Group, req.Limit); err != nil {
-			return out, err
-		}
-	}
-	slices.SortFunc(ids, compareIDs)
-	ids = slices.Compact(ids)
 	for first := true; first || len(ids) > 0; first = false {
-		step, rest, err := c.redriveSome(ctx, by, out.Queue, from, ids)
+		step, rest, err := c.RedriveSome(ctx, by, queueName, req, ids)
 		if err != nil {
 			return out, err
 		}
-		out.add(step)
+		out.Add(step)
 		ids = rest
-	}
-	if req.Group != "" {
-		out.Already = 0 // taken by a racer after we chose them: nobody asked for those
 	}
 	return out, nil
 }
 
-func (r *Redriven) add(step Redriven) {
+// ChooseDeadLetters returns which dead letters the request is about, in the order of RedriveSome. The error matches ErrQueueNotFound if no queue has the
+// name.
+func (c *Control) ChooseDeadLetters(ctx context.Context, t tenant.ID, queueName string, req RedriveRequest) ([]DeadLetterID, error) {
+	if _, err := c.FindQueue(ctx, t, queueName); err != nil {
+		return nil, err
+	}
+	ids := slices.Clone(req.IDs)
+	if req.Group != "" {
+		from, err := c.queueIDs(ctx, c.on(), t, queueName)
+		if err != nil {
+			return nil, err
+		}
+		if ids, err = c.oldestOf(ctx, from, req.Group, req.Limit); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(ids, compareIDs)
+	return slices.Compact(ids), nil
+}
+
+// RedriveSome is one transaction of a Redrive: as many of the ids, which are in order, as it may take. It returns the rest.
+func (c *Control) RedriveSome(
+	ctx context.Context, by tenant.Caller, queueName string, req RedriveRequest, ids []DeadLetterID,
+) (step Redriven, rest []DeadLetterID, err error) {
+	q, err := c.FindQueue(ctx, by.Tenant, queueName)
+	if err != nil {
+		return Redriven{}, nil, err
+	}
+	from, err := c.queueIDs(ctx, c.on(), by.Tenant, queueName)
+	if err != nil {
+		return Redriven{}, nil, err
+	}
+	step, rest, err = c.redriveSome(ctx, by, q, from, ids)
+	if req.Group != "" {
+		step.Already = 0 // taken by a racer after we chose them: nobody asked for those
+	}
+	return step, rest, err
+}
+
+// Add adds what another transaction did.
+func (r *Redriven) Add(step Redriven) {
 	r.Redriven += step.Redriven
 	r.Already += step.Already
 	r.NotFound = append(r.NotFound, step.NotFound...)
@@ -89,7 +113,7 @@ func (r *Redriven) add(step Redriven) {
 }
 
 func (c *Control) oldestOf(ctx context.Context, queues []int64, group string, limit int) ([]DeadLetterID, error) {
-	rows, err := c.s.db.Query(ctx, c.s.sql.text("dead_letters_oldest"), queues, group, limit)
+	rows, err := c.on().Query(ctx, c.s.sql.text("dead_letters_oldest"), queues, group, limit)
 	if err != nil {
 		return nil, fmt.Errorf("find dead letters: %w", err)
 	}

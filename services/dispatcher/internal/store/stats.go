@@ -42,7 +42,7 @@ type ShardStats struct {
 
 // QueueStats returns what each of the queues holds, by id. Those that are gone are left out.
 func (c *Control) QueueStats(ctx context.Context, queues []int64) (map[int64]QueueStats, error) {
-	rows, err := c.s.db.Query(ctx, c.s.sql.text("queue_stats"), queues)
+	rows, err := c.on().Query(ctx, c.s.sql.text("queue_stats"), queues)
 	if err != nil {
 		return nil, fmt.Errorf("queue stats: %w", err)
 	}
@@ -69,7 +69,7 @@ type QueueDetail struct {
 // QueueDetail reads what a queue and its groups hold. The parts agree with one another. The error matches ErrQueueNotFound if the queue is gone.
 func (c *Control) QueueDetail(ctx context.Context, q Queue) (QueueDetail, error) {
 	var d QueueDetail
-	err := c.s.db.InTx(ctx, pg.RepeatableRead, func(tx pg.Tx) error {
+	err := c.inSnapshot(ctx, func(tx pg.Tx) error {
 		d = QueueDetail{States: make(map[int64]GroupStats)}
 		err := tx.QueryRow(ctx, c.s.sql.text("queue_stats"), []int64{q.ID}).
 			Scan(&d.Stats.QueueID, &d.Stats.Messages, &d.Stats.StoredBytes, &d.Stats.Groups, &d.Stats.Depth, &d.Stats.DeadLetters)
@@ -98,7 +98,7 @@ func (c *Control) QueueDetail(ctx context.Context, q Queue) (QueueDetail, error)
 // GroupStats reads the state of one group; a group that is gone has none.
 func (c *Control) GroupStats(ctx context.Context, g Group) (GroupStats, error) {
 	var all map[int64]GroupStats
-	err := c.s.db.InTx(ctx, pg.RepeatableRead, func(tx pg.Tx) error {
+	err := c.inSnapshot(ctx, func(tx pg.Tx) error {
 		var err error
 		all, err = c.groupStats(ctx, tx, g.QueueID, g.Name)
 		return err
