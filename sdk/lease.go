@@ -40,10 +40,10 @@ func (o PopOptions) request(queue string) *queuev1.PopRequest {
 		Queue: queue, Group: o.Group, Batch: int32(o.Batch), MaxBytes: int32(o.MaxBytes), Partition: o.Partition,
 		Partitions: int32(o.Partitions), Consumer: o.Consumer,
 	}
-	if o.Wait > 0 {
+	if o.Wait != 0 {
 		req.Wait = durationpb.New(o.Wait)
 	}
-	if o.Lease > 0 {
+	if o.Lease != 0 {
 		req.Lease = durationpb.New(o.Lease)
 	}
 	if o.Mode != 0 || o.OnFailure != 0 || o.Start != "" {

@@ -107,6 +107,10 @@ func newAck(g *globals) *cobra.Command {
 			switch {
 			case nack && reject:
 				return fmt.Errorf("%w: --nack or --reject, not both", ErrUsage)
+			case cmd.Flags().Changed("delay") && !nack:
+				return fmt.Errorf("%w: --delay goes with --nack", ErrUsage)
+			case cmd.Flags().Changed("reason") && !nack && !reject:
+				return fmt.Errorf("%w: --reason goes with --nack or --reject", ErrUsage)
 			case (nack || reject) && len(args) == 2:
 				return fmt.Errorf("%w: name the messages to --nack or --reject", ErrUsage)
 			case nack:

@@ -53,6 +53,9 @@ func New(s Streams, version string) *cobra.Command {
 		Args:          noSuchCommand,
 		RunE:          help,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if g.timeout <= 0 {
+				return fmt.Errorf("%w: --timeout must be positive", ErrUsage)
+			}
 			if g.output != "table" && g.output != "json" {
 				return fmt.Errorf("%w: --output is table or json, not %q", ErrUsage, g.output)
 			}
