@@ -15,6 +15,7 @@ import (
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/config"
 	"postrider.dev/pkg/internal/callmeta"
+	"postrider.dev/pkg/memnet"
 	"postrider.dev/pkg/run"
 )
 
@@ -46,6 +47,9 @@ func NewAdmin(ctx context.Context, env run.Env, service, addr string, secret con
 	}
 	a := &Admin{Server: s}
 	r := s.Router()
+	if config.IsLoopback(addr) && !strings.HasPrefix(addr, memnet.Prefix) {
+		r.Use(localHost)
+	}
 	r.Get("/livez", Live)
 	r.Get("/readyz", ready.Handler(true))
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(env.Metrics, promhttp.HandlerOpts{
@@ -71,6 +75,20 @@ func NewAdmin(ctx context.Context, env run.Env, service, addr string, secret con
 		a.internal = r
 	})
 	return a, nil
+}
+
+// ReasonHost is given to admin requests for another host than this machine.
+const ReasonHost = "HOST_NOT_LOCAL"
+
+// localHost refuses requests whose Host is a name of somewhere else: a web page that points its own name at loopback could read profiles otherwise.
+func localHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !config.IsLoopback(r.Host) {
+			apierr.WriteHTTP(w, r, apierr.PermissionDenied(ReasonHost, "this listener serves its own machine only: ask for it by a loopback address"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Internal returns the router of what lies under /internal.

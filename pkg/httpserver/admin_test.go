@@ -69,6 +69,22 @@ func TestAdminRoutes(t *testing.T) {
 	require.NoError(t, stop())
 }
 
+func TestALoopbackAdminListenerServesNoOtherHostName(t *testing.T) {
+	t.Parallel()
+	a, err := httpserver.NewAdmin(t.Context(), runtest.New(t), "test", "127.0.0.1:0", "", httpserver.NewReadiness())
+	require.NoError(t, err)
+	runtest.Go(t, a.Run)
+	for host, want := range map[string]int{a.Addr().String(): http.StatusOK, "localhost": http.StatusOK, "evil.example": http.StatusForbidden, "evil.example:80": http.StatusForbidden} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.Addr().String()+"/livez", http.NoBody)
+		require.NoError(t, err)
+		req.Host = host
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, want, resp.StatusCode, host)
+	}
+}
+
 func TestReasonsStayOffThePublicListener(t *testing.T) {
 	t.Parallel()
 	env := runtest.New(t)
