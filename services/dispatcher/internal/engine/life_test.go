@@ -170,7 +170,7 @@ func TestDrainEndsParkedPopsAtOnce(t *testing.T) {
 
 	n.Drain()
 	resp := <-parked
-	later := n.pop(&queuev1.PopRequest{Queue: "q", Wait: seconds(60)})
+	later := n.pop(&queuev1.PopRequest{Queue: "q", Wait: seconds(20)})
 	took := clock.Real{}.Since(began)
 	n.push("q", item("a", "still served"))
 	served := n.pop(&queuev1.PopRequest{Queue: "q", Wait: seconds(60)})
