@@ -70,8 +70,8 @@ func (c Config) Validate() error {
 	)
 }
 
-// minPool is what the engine needs at once without a wait that could stop it: two flush lanes, two work lanes, the poller and one spare.
-const minPool = 6
+// minPool is what is needed without one waiting for another all the time: two flush lanes, two work lanes, the poller, and two for control.
+const minPool = 7
 
 // engine returns the engine's share of the settings.
 func (c Config) engine() engine.Config {

@@ -44,12 +44,17 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 		}
 	}
 	watch := &store.ConnectWatch{}
-	db, err := openDatabase(ctx, cfg, env, watch)
+	hot, err := openDatabase(ctx, cfg, env, "postrider_dispatcher", cfg.PoolSize-coldPool, watch)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	s, err := build(ctx, cfg, env, db)
+	defer hot.Close()
+	cold, err := openDatabase(ctx, cfg, env, "postrider_dispatcher_control", coldPool, watch)
+	if err != nil {
+		return err
+	}
+	defer cold.Close()
+	s, err := build(ctx, cfg, env, hot, cold)
 	if err != nil {
 		return err
 	}
@@ -57,15 +62,19 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	return s.run(ctx)
 }
 
-func openDatabase(ctx context.Context, cfg Config, env run.Env, watch *store.ConnectWatch) (*pg.DB, error) {
+// coldPool is how many of the connections control verbs, look-ups of names and the loops share. A storm of new names waits there, and never in front of
+// the commits of messages.
+const coldPool = 2
+
+func openDatabase(ctx context.Context, cfg Config, env run.Env, prefix string, size int, watch *store.ConnectWatch) (*pg.DB, error) {
 	options := store.Settings()
 	options.Tracers = append(options.Tracers, watch)
-	options.MaxConns, options.Traces, options.Clock = cfg.PoolSize, env.Traces, env.Clock
+	options.MaxConns, options.Traces, options.Clock = size, env.Traces, env.Clock
 	db, err := pg.Open(ctx, cfg.DatabaseURL.Reveal(), options)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	if err := env.Metrics.Register(pg.NewCollector("postrider_dispatcher", db)); err != nil {
+	if err := env.Metrics.Register(pg.NewCollector(prefix, db)); err != nil {
 		db.Close()
 		return nil, fmt.Errorf("register pool metrics: %w", err)
 	}
@@ -84,7 +93,7 @@ type service struct {
 }
 
 // build makes everything that runs. What listens is open when it returns nil.
-func build(ctx context.Context, cfg Config, env run.Env, db *pg.DB) (*service, error) {
+func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*service, error) {
 	s := &service{cfg: cfg, env: env, hints: &hints{}}
 	enc, err := segment.NewEncoder(codecs)
 	if err != nil {
@@ -94,8 +103,8 @@ func build(ctx context.Context, cfg Config, env run.Env, db *pg.DB) (*service, e
 	if err != nil {
 		return nil, err
 	}
-	st := store.New(db)
-	control := store.NewControl(st, enc, dec)
+	st, behind := store.New(hot), store.New(cold)
+	control := store.NewControl(behind, enc, dec)
 	s.engine, err = engine.New(ctx, engine.Parts{
 		Store: st, Control: control, Encoder: enc, Decoder: dec, Hints: s.hints, Clock: env.Clock, Log: env.Log, Metrics: env.Metrics,
 	}, cfg.engine())
@@ -104,12 +113,12 @@ func build(ctx context.Context, cfg Config, env run.Env, db *pg.DB) (*service, e
 	}
 	s.back = []run.Part{
 		{Name: "engine", Run: s.engine.Run},
-		{Name: "reaper", Run: loop.NewReaper(st, s.engine, env.Clock, env.Log, cfg.ReapEvery).Run},
+		{Name: "reaper", Run: loop.NewReaper(behind, s.engine, env.Clock, env.Log, cfg.ReapEvery).Run},
 		{Name: "cataloguer", Run: loop.NewCataloguer(control, s.engine.TakeSeen, env.Clock, env.Log, cfg.CatalogueEvery).Run},
-		{Name: "housekeeper", Run: loop.NewHousekeeper(control, st, env.Clock, env.Log).Run},
+		{Name: "housekeeper", Run: loop.NewHousekeeper(control, behind, env.Clock, env.Log).Run},
 	}
 	ready := httpserver.NewReadiness()
-	ready.Add("database", degraded(db.Ready))
+	ready.Add("database", degraded(hot.Ready))
 	if s.admin, err = httpserver.NewAdmin(ctx, env, "dispatcher", cfg.AdminAddr, cfg.ClusterSecret, ready); err != nil {
 		return nil, err
 	}

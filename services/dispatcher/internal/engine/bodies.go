@@ -25,6 +25,10 @@ type read struct {
 
 // messages reads messages by offset, ascending, several segments in one read. What was trimmed is left out.
 func (e *Engine) messages(ctx context.Context, shard message.ShardID, offsets []message.Offset) (map[message.Offset]read, error) {
+	return persist(ctx, e, func(ctx context.Context) (map[message.Offset]read, error) { return e.messagesOnce(ctx, shard, offsets) })
+}
+
+func (e *Engine) messagesOnce(ctx context.Context, shard message.ShardID, offsets []message.Offset) (map[message.Offset]read, error) {
 	out := make(map[message.Offset]read, len(offsets))
 	if err := e.sameDatabase(ctx); err != nil {
 		return nil, err

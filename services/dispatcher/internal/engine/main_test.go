@@ -75,9 +75,12 @@ func newNode(t testing.TB, url string, o nodeOptions) *node {
 	require.NoError(t, err)
 	dec, err := segment.NewDecoder(2)
 	require.NoError(t, err)
+	opts.MaxConns = 2
+	cold, err := pg.Open(t.Context(), url, opts)
+	require.NoError(t, err)
 	n.db = db
 	n.store = store.New(db)
-	n.control = store.NewControl(n.store, enc, dec)
+	n.control = store.NewControl(store.New(cold), enc, dec)
 	cfg := engine.Defaults()
 	if o.cfg != nil {
 		o.cfg(&cfg)
@@ -104,6 +107,7 @@ func newNode(t testing.TB, url string, o nodeOptions) *node {
 		cancel()
 		require.NoError(t, <-ended)
 		dec.Close()
+		cold.Close()
 		db.Close()
 	}
 	t.Cleanup(n.stop)

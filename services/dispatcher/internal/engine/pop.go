@@ -114,11 +114,11 @@ func (e *Engine) groupOf(ctx context.Context, t tenant.ID, req *queuev1.PopReque
 		name = queue.DefaultGroup
 	}
 	for tries := 0; ; tries++ {
-		q, err := e.catalog.Queue(ctx, t, req.GetQueue(), true)
+		q, err := e.queue(ctx, t, req.GetQueue(), true)
 		if err != nil {
 			return nil, nil, e.dbError(err)
 		}
-		row, err := e.catalog.Group(ctx, q, name, options)
+		row, err := e.groupRow(ctx, q, name, options)
 		if errors.Is(err, store.ErrQueueNotFound) && tries < maxGoneGroups {
 			e.catalog.InvalidateQueue(t, req.GetQueue())
 			continue

@@ -63,9 +63,7 @@ func (e *Engine) groupShard(ctx context.Context, q *catalog.Queue, id window.Gro
 		}
 		return s, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.StatementTimeout)
-	defer cancel()
-	owner, err := e.control.GroupOfShard(ctx, id)
+	owner, err := e.ownerOf(ctx, id)
 	if errors.Is(err, store.ErrGroupNotFound) || err == nil && owner.Queue.ID != q.ID {
 		return nil, ErrStaleEpoch
 	}

@@ -30,7 +30,7 @@ func (e *Engine) lease(ctx context.Context, t tenant.ID, queueName, token string
 	if err != nil {
 		return held{}, err
 	}
-	q, err := e.catalog.Queue(ctx, t, queueName, false)
+	q, err := e.queue(ctx, t, queueName, false)
 	if err != nil {
 		return held{}, e.dbError(err)
 	}

@@ -108,7 +108,7 @@ func (e *Engine) Reclaim(ctx context.Context, id window.GroupShardID) error {
 	s := e.byShard[id]
 	e.mu.Unlock()
 	if s == nil {
-		owner, err := e.control.GroupOfShard(ctx, id)
+		owner, err := e.ownerOf(ctx, id)
 		if errors.Is(err, store.ErrGroupNotFound) {
 			return nil // its leases go with it
 		}
@@ -126,7 +126,7 @@ func (e *Engine) Reclaim(ctx context.Context, id window.GroupShardID) error {
 
 // settleUnleased settles messages that are named without a lease: by id, or by partition and client id.
 func (e *Engine) settleUnleased(ctx context.Context, t tenant.ID, s *settling) error {
-	q, err := e.catalog.Queue(ctx, t, s.req.GetQueue(), false)
+	q, err := e.queue(ctx, t, s.req.GetQueue(), false)
 	if err != nil {
 		return e.dbError(err)
 	}
@@ -134,7 +134,7 @@ func (e *Engine) settleUnleased(ctx context.Context, t tenant.ID, s *settling) e
 	if name == "" {
 		name = queue.DefaultGroup
 	}
-	row, err := e.catalog.Group(ctx, q, name, store.GroupOptions{})
+	row, err := e.groupRow(ctx, q, name, store.GroupOptions{})
 	if err != nil {
 		return e.dbError(err)
 	}
