@@ -1,12 +1,13 @@
 package server
 
 import (
-	"context"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"strings"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
 	"postrider.dev/pkg/apierr"
@@ -16,44 +17,71 @@ import (
 	"postrider.dev/services/ingress/internal/server/wire"
 )
 
-// body reads the JSON body of a request, within the limit.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if err := wantJSON(r); err != nil {
-		return nil, err
-	}
-	return httpserver.ReadBody(w, r, s.cfg.MaxBodyBytes)
-}
-
 // NoBodyLimit is what the HTTP server in front must be given as its own limit: the surface has one, and says more about what is too large.
 const NoBodyLimit = 1 << 40
 
-// bodiesAtOnce bounds the bytes of all bodies that are in memory, in units of the largest body.
-const bodiesAtOnce = 8
+const (
+	// bodiesAtOnce bounds the bytes of all bodies that are in memory, in units of the largest body.
+	bodiesAtOnce = 8
+	// freeBytes of each body count for nothing, as little as a connection costs anyway: however many large bodies come, or however slowly, pops, acks
+	// and small pushes have room.
+	freeBytes = 16 << 10
+)
 
-// holdBody makes a request wait until its body fits beside those that are in memory; one of unknown length counts as the largest.
-func (s *Server) holdBody(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		size := r.ContentLength
-		if size > s.cfg.MaxBodyBytes {
-			apierr.WriteHTTP(w, r, apierr.PayloadTooLarge("", fmt.Sprintf("the body has %d bytes, at most %d are allowed", size, s.cfg.MaxBodyBytes)).
-				With("size", size).With("limit", s.cfg.MaxBodyBytes))
-			return
+// body reads the JSON body of a request, within the limit. Its room is held until free is called, once nothing of the body is needed any more or
+// somebody else counts it; without a body or with an error free need not be called. A body that finds no room is refused at once: bodies that waited
+// with half of theirs in memory could wait for one another.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, free func(), err error) {
+	if err := wantJSON(r); err != nil {
+		return nil, nil, err
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, func() {}, nil
+	}
+	if size := r.ContentLength; size > s.cfg.MaxBodyBytes {
+		return nil, nil, apierr.PayloadTooLarge("", fmt.Sprintf("the body has %d bytes, at most %d are allowed", size, s.cfg.MaxBodyBytes)).
+			With("size", size).With("limit", s.cfg.MaxBodyBytes)
+	}
+	held := &heldBody{ReadCloser: r.Body, room: s.bodies}
+	r.Body = held
+	body, err = httpserver.ReadBody(w, r, s.cfg.MaxBodyBytes)
+	if err != nil {
+		held.free()
+		if held.refused {
+			w.Header().Set("Connection", "close") // net/http would read some of the rest before it answers
+			err = wireError(fmt.Errorf("%w: bodies", engine.ErrOverloaded))
 		}
-		if size < 0 {
-			size = s.cfg.MaxBodyBytes
+		return nil, nil, err
+	}
+	return body, held.free, nil
+}
+
+// heldBody is a body that takes room for the memory it is read into: what has come, and the rest of the buffer.
+type heldBody struct {
+	io.ReadCloser
+
+	room    *semaphore.Weighted
+	come    int64
+	held    int64
+	refused bool
+}
+
+func (b *heldBody) Read(p []byte) (int, error) {
+	if more := b.come + int64(len(p)) - freeBytes - b.held; more > 0 {
+		if !b.room.TryAcquire(more) {
+			b.refused = true
+			return 0, engine.ErrOverloaded
 		}
-		if size > 0 {
-			ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
-			err := s.bodies.Acquire(ctx, size)
-			cancel()
-			if err != nil {
-				apierr.WriteHTTP(w, r, wireError(fmt.Errorf("%w: bodies: %w", engine.ErrOverloaded, err)))
-				return
-			}
-			defer s.bodies.Release(size)
-		}
-		next.ServeHTTP(w, r)
-	})
+		b.held += more
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.come += int64(n)
+	return n, err
+}
+
+func (b *heldBody) free() {
+	b.room.Release(b.held)
+	b.held = 0
 }
 
 // wantJSON refuses a body of another content type. A request without a body needs none.
@@ -78,10 +106,11 @@ func wantJSON(r *http.Request) error {
 
 // read decodes the body into m and sets its queue from the path.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, m proto.Message, d wire.Decoder) error {
-	body, err := s.body(w, r)
+	body, free, err := s.body(w, r)
 	if err != nil {
 		return err
 	}
+	defer free()
 	d.Bound = append(d.Bound, "queue")
 	return wireError(d.Decode(body, m))
 }

@@ -60,8 +60,9 @@ func (s *Server) viaGateway(p domain.Policy) http.HandlerFunc {
 	request := requestType(p.RPC)
 	bound := pathParams(p.Pattern)
 	return func(w http.ResponseWriter, r *http.Request) {
-		body, err := s.body(w, r)
+		body, free, err := s.body(w, r)
 		if err == nil {
+			defer free()
 			err = s.vet(r, request.New().Interface(), body, bound)
 		}
 		if err != nil {

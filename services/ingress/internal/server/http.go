@@ -33,9 +33,9 @@ func (s *Server) mount(r chi.Router) {
 	for _, p := range s.policies {
 		switch p.Via {
 		case domain.ViaHandler:
-			r.Method(p.Method, p.Pattern, s.access.route(p, s.holdBody(own[p.Method+" "+p.Pattern])))
+			r.Method(p.Method, p.Pattern, s.access.route(p, own[p.Method+" "+p.Pattern]))
 		case domain.ViaGateway:
-			r.Method(p.Method, p.Pattern, s.access.route(p, s.holdBody(s.viaGateway(p))))
+			r.Method(p.Method, p.Pattern, s.access.route(p, s.viaGateway(p)))
 		case domain.ViaNone:
 		}
 	}

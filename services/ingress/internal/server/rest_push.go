@@ -40,10 +40,11 @@ func (s *Server) restPush(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) readPush(w http.ResponseWriter, r *http.Request) (*queuev1.PushRequest, []*queuev1.ItemError, error) {
-	body, err := s.body(w, r)
+	body, free, err := s.body(w, r)
 	if err != nil {
 		return nil, nil, err
 	}
+	defer free() // from here the exchange counts it
 	push, err := jsonscan.ParsePush(body, domain.MaxItems)
 	if err != nil {
 		return nil, nil, wireError(err)
