@@ -220,5 +220,13 @@ func (g *gshard) read(ctx context.Context, need window.Need) (stretch, error) {
 // mayServe says whether a parked pop of one partition is worth a plan.
 func (g *gshard) mayServe(hash uint64) bool {
 	k := g.view.Key(hash)
-	return k.Ready || k.Leased == 0 && k.Known < window.Offset(g.shard.head.Load())
+	if k.Ready || k.Leased == 0 && k.Known < window.Offset(g.shard.head.Load()) {
+		return true
+	}
+	if k.Waiting == 0 && k.Leased == 0 {
+		return false
+	}
+	now := g.grp.e.dbtime.now()
+	due, ok := g.view.NextWake()
+	return ok && due <= now && (k.Leased > 0 || k.RetryAt <= now)
 }

@@ -110,7 +110,9 @@ type Engine struct {
 
 // New returns an Engine that does nothing until Run runs. ctx is where what outlives its caller gets its values from.
 func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
-	cat, err := catalog.New(parts.Control, parts.Clock, catalog.Defaults())
+	names := catalog.Defaults()
+	names.LoadTimeout = cfg.Patience // a storm of new names waits its turn
+	cat, err := catalog.New(parts.Control, parts.Clock, names)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +130,7 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 		sightings: sightings{shards: map[message.ShardID]*sighted{}},
 		heads:     map[message.ShardID]message.Offset{}, arrivals: arrivals{waiting: map[queueName][]func(*catalog.Queue, error){}},
 	}
-	e.identity.dirty.Store(true)
+	e.identity.connected.Store(1)
 	e.base, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	e.draining, e.drain = context.WithCancel(e.base)
 	e.poller, e.alarm, e.views = newPoller(e), newAlarm(e), newViews(e)

@@ -11,31 +11,35 @@ import (
 // identity notices that another database answers: a standby took over, or a backup was restored. It may lack the last commits, and hold other segments at
 // the offsets that are remembered here. So memory is believed only as long as no new connection was made since the identity was last read.
 type identity struct {
-	dirty atomic.Bool
+	connected atomic.Uint64 // counts new connections; 1 stands for those made before anything was read
+	read      atomic.Uint64 // what connected was before the identity was last read; raised only once memory is of that database
 
 	mu   sync.Mutex // guards last; held across the read, so that all who need it wait for one
 	last string
 }
 
+// verified says that memory is of the database that answers.
+func (id *identity) verified() bool { return id.read.Load() >= id.connected.Load() }
+
 // Reconnected says that a new connection to the database was made.
-func (e *Engine) Reconnected() { e.identity.dirty.Store(true) }
+func (e *Engine) Reconnected() { e.identity.connected.Add(1) }
 
 // sameDatabase returns when it is known that the database is the one that memory is of. If it is not, memory is cleared first.
 func (e *Engine) sameDatabase(ctx context.Context) error {
 	id := &e.identity
-	if !id.dirty.Load() {
+	if id.verified() {
 		return nil
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if !id.dirty.Swap(false) {
+	if id.verified() {
 		return nil
 	}
+	connected := id.connected.Load()
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.StatementTimeout)
 	defer cancel()
 	now, err := e.db.Identity(ctx)
 	if err != nil {
-		id.dirty.Store(true)
 		return err
 	}
 	if id.last != "" && id.last != now {
@@ -43,6 +47,7 @@ func (e *Engine) sameDatabase(ctx context.Context) error {
 		e.clear()
 	}
 	id.last = now
+	id.read.Store(connected)
 	return nil
 }
 

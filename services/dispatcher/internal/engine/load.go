@@ -55,13 +55,10 @@ func (g *gshard) loadOnce(ctx context.Context) error {
 // refresh brings the view up to date, if it is there not or is said to be stale.
 func (g *gshard) refresh(ctx context.Context) error {
 	e := g.grp.e
+	g.forgetReplaced()
 	g.mu.Lock()
 	stale := g.stale
 	g.stale = false // what is seen from here on is newer than what is read now
-	if g.reset {
-		g.reset = false
-		g.forget()
-	}
 	g.mu.Unlock()
 	if g.view != nil && !stale {
 		return nil

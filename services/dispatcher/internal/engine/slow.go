@@ -109,21 +109,10 @@ func (g *gshard) slow(ctx context.Context, cause error) {
 			g.fail(&UnavailableError{Err: errors.Join(errPatience, cause)})
 			return
 		}
-		requests, feed, _, seq := g.begin()
-		requests = wanted(requests, seq)
-		if feed {
-			g.mu.Lock()
-			g.feed = true
-			g.mu.Unlock()
-		}
+		requests, seq := g.gather(n == 0)
 		if len(requests) == 0 && !g.inDoubt() {
-			if feed && g.contended() && g.grp.hasParked() && n == 0 {
-				requests = g.grp.take(g, func(uint64) bool { return true })
-			}
-			if len(requests) == 0 {
-				g.release()
-				return
-			}
+			g.release()
+			return
 		}
 		lack := &missing{}
 		p, again, err := g.locked(ctx, requests, seq, letters, lack)
@@ -139,6 +128,9 @@ func (g *gshard) slow(ctx context.Context, cause error) {
 			return
 		case errors.Is(err, errReadFirst):
 			g.putBack(requests)
+			if cause = nil; g.view == nil { // it did not fit what was read, and was dropped: once more from the start
+				continue
+			}
 			if cause = g.readMissing(ctx, lack, letters); cause != nil && !retryable(cause) {
 				g.fail(e.dbError(cause))
 				return
@@ -163,6 +155,22 @@ func (g *gshard) slow(ctx context.Context, cause error) {
 	}
 }
 
+// gather begins a round under the lock. It takes parked pops along where the fast path, which does so otherwise, is not to be used.
+func (g *gshard) gather(first bool) (requests []*request, seq uint64) {
+	requests, feed, _, seq := g.begin()
+	requests = wanted(requests, seq)
+	switch {
+	case !feed:
+	case first && len(requests) == 0 && !g.inDoubt() && g.contended():
+		requests = g.grp.take(g, func(uint64) bool { return true })
+	default: // they come with the next plan
+		g.mu.Lock()
+		g.feed = true
+		g.mu.Unlock()
+	}
+	return requests, seq
+}
+
 // locked makes one change under the lock. On success it has answered and ended the busy state, unless again: then the change's time has not come.
 func (g *gshard) locked(
 	ctx context.Context, requests []*request, seq uint64, letters map[message.Offset]*message.Message, lack *missing,
@@ -175,6 +183,7 @@ func (g *gshard) locked(
 		e.slots.leave()
 		return nil, false, err
 	}
+	g.forgetReplaced()
 	known, before := window.Known{}, window.Version(0)
 	if g.view != nil {
 		known, before = g.view.Known(), g.view.Version()
@@ -211,15 +220,16 @@ func (g *gshard) locked(
 	g.mu.Unlock()
 	e.metrics.workSlow.Inc()
 	g.met(foreign)
-	g.unsure, g.doubtful = false, nil
 	switch {
 	case change.Empty() && !change.Drop:
+		g.unsure, g.doubtful = false, nil
 		g.remember()
 		g.release()
 		for i, r := range p.requests {
 			r.done(p.outcomes[i], 0, p.seq, nil)
 		}
 	case result.Applied:
+		g.unsure, g.doubtful = false, nil
 		p.change = change
 		p.applied(result.Stamp)
 	default:
@@ -270,6 +280,24 @@ func (g *gshard) gone(requests []*request) {
 	g.grp.e.drop(g.grp)
 	g.grp.endAll(errGone)
 	g.fail(errGone)
+}
+
+// replaced says that the view is of a database that does not answer any more.
+func (g *gshard) replaced() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.reset
+}
+
+// forgetReplaced drops the view if it is of a database that does not answer any more.
+func (g *gshard) forgetReplaced() {
+	g.mu.Lock()
+	replaced := g.reset
+	g.reset = false
+	g.mu.Unlock()
+	if replaced {
+		g.forget()
+	}
 }
 
 // forget drops the view. What is unknown is read again when it is needed.

@@ -117,7 +117,11 @@ func (g *gshard) remember() {
 		return
 	}
 	g.grp.e.views.account(g, gshardBytes+int64(g.view.Bytes()))
-	at, ok := g.view.NextWake()
+	g.setAlarm(g.view.NextWake())
+}
+
+// setAlarm has the group-shard woken at an instant if pops wait then; not ok means never.
+func (g *gshard) setAlarm(at window.DBTime, ok bool) {
 	if !ok {
 		at = 0
 	}

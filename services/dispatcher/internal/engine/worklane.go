@@ -131,13 +131,10 @@ func (l *workLane) failed(ctx context.Context, plans []*plan, err error) {
 
 // begin makes the state of a fresh plan out of what is pending. It returns false if there is nothing to do.
 func (g *gshard) begin() (requests []*request, feed, stale bool, seq uint64) {
+	g.forgetReplaced()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.state = busy
-	if g.reset {
-		g.reset = false
-		g.forget()
-	}
 	n := min(len(g.pending), maxPlan)
 	if g.singles > 0 && n > 0 {
 		n = 1
@@ -155,6 +152,7 @@ func (g *gshard) begin() (requests []*request, feed, stale bool, seq uint64) {
 // prepare plans from memory, if that is possible now. It returns nil when the group-shard was handed on or has nothing to write; whoever has it then ends
 // the busy state.
 func (g *gshard) prepare(ctx context.Context) *plan {
+	verified := g.grp.e.identity.verified() // before the view is: what changes behind it has the view dropped
 	requests, feed, stale, seq := g.begin()
 	requests = wanted(requests, seq)
 	feed = feed && g.grp.hasParked()
@@ -173,7 +171,7 @@ func (g *gshard) prepare(ctx context.Context) *plan {
 	if g.contended() || g.inDoubt() {
 		return hold(func() { g.slow(ctx, nil) })
 	}
-	if g.view == nil || stale || g.grp.e.identity.dirty.Load() {
+	if g.view == nil || stale || !verified {
 		return hold(func() { g.load(ctx) })
 	}
 	g.view.SetPolicy(g.grp.rows.Load().policy())
@@ -187,7 +185,8 @@ func (g *gshard) prepare(ctx context.Context) *plan {
 	if !g.admit(wantsOf(requests)) {
 		return hold(func() { g.load(ctx) })
 	}
-	if len(requests) == 0 {
+	if len(requests) == 0 { // what is due is for nobody who waits; what comes due later may be
+		g.setAlarm(g.view.NextWakeAfter(g.grp.e.dbtime.now()))
 		g.release()
 		return nil
 	}
@@ -197,7 +196,9 @@ func (g *gshard) prepare(ctx context.Context) *plan {
 		p.unwritten(ctx)
 		return nil
 	case len(p.change.DeadLetters) > 0:
-		g.grp.e.background(func() { p.alone(ctx) })
+		if !g.grp.e.background(func() { p.alone(ctx) }) {
+			g.putBack(requests)
+		}
 		return nil
 	}
 	g.version.Store(int64(p.change.To))
@@ -299,58 +300,6 @@ func (p *plan) applied(stamp window.Stamp) {
 	g.release()
 	for i, r := range p.requests {
 		r.done(p.outcomes[i], stamp.At, p.seq, nil)
-	}
-}
-
-// alone brings in one plan by itself, reading first what its dead letters need.
-func (p *plan) alone(ctx context.Context) {
-	g, e := p.g, p.g.grp.e
-	if !e.slots.enter(ctx) {
-		g.fail(ErrDraining)
-		return
-	}
-	err := e.fillDeadLetters(ctx, g, p.change.DeadLetters)
-	var results []store.WorkResult
-	if err == nil {
-		g.version.Store(int64(p.change.To))
-		sctx, cancel := context.WithTimeout(ctx, e.cfg.StatementTimeout)
-		results, err = e.db.Work(sctx, []window.Change{p.change})
-		cancel()
-	}
-	e.slots.leave()
-	switch {
-	case err == nil:
-		p.settle(ctx, results[0])
-	case pg.IsOutcomeUnknown(err):
-		e.trouble("work", err)
-		g.doubt(p)
-		g.putBack(p.requests)
-		g.slow(ctx, err)
-	case retryable(err):
-		e.trouble("work", err)
-		g.putBack(p.requests)
-		g.slow(ctx, err)
-	default:
-		e.trouble("work", err)
-		p.refuse(err)
-	}
-}
-
-// refuse deals with a change that the database will never take: its requests are planned one by one, so that the one at fault fails alone.
-func (p *plan) refuse(err error) {
-	g := p.g
-	g.version.Store(int64(g.view.Version()))
-	if len(p.requests) > 1 {
-		g.mu.Lock()
-		g.singles = len(p.requests)
-		g.mu.Unlock()
-		g.putBack(p.requests)
-		g.release()
-		return
-	}
-	g.release()
-	for _, r := range p.requests {
-		r.done(window.Outcome{}, 0, p.seq, g.grp.e.dbError(err))
 	}
 }
 

@@ -175,6 +175,22 @@ func (v *View) NextWake() (at DBTime, ok bool) {
 	return at, at != noInstant
 }
 
+// NextWakeAfter is NextWake without what is due already. It looks at everything that waits.
+func (v *View) NextWakeAfter(now DBTime) (at DBTime, ok bool) {
+	at = noInstant
+	for _, r := range v.waiting {
+		if r.row.AvailableAt > now {
+			at = min(at, r.row.AvailableAt)
+		}
+	}
+	for _, l := range v.expiry {
+		if l.expires > now {
+			at = min(at, l.expires)
+		}
+	}
+	return at, at != noInstant
+}
+
 // Stopped says why the frontier stands although there may be more, NoStop if it does not.
 func (v *View) Stopped() Stop {
 	switch {
