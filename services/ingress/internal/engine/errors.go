@@ -1,6 +1,9 @@
 package engine
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrNoDispatcher says that no dispatcher could be reached in time; nothing was done.
@@ -14,3 +17,11 @@ var (
 	errBroken  = errors.New("stream broke while the operation was out")
 	errMoved   = errors.New("dispatcher drains")
 )
+
+// TooLargeError says that an operation has more bytes than a frame to a dispatcher can carry; nothing was done.
+type TooLargeError struct{ Size, Limit int64 }
+
+// Error names both sizes.
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("operation of %d bytes, at most %d fit a frame", e.Size, e.Limit)
+}

@@ -269,7 +269,12 @@ func (x *Exchange) order(t *task) []*peer {
 // Go sends op and calls done, exactly once, from a goroutine that MUST NOT be held up. Calls that follow one another for one queue are sent in order.
 // The exchange owns op until done is called. The returned function abandons the operation: done is not called then, and what it leases is given back.
 func (x *Exchange) Go(op *dispatcherv1.Operation, done func(*dispatcherv1.Result, error)) (abandon func()) {
-	t := &task{x: x, op: op, bytes: int64(proto.Size(op)), began: x.clk.Now(), wait: op.GetPop().GetWait().AsDuration(), done: done}
+	size := int64(proto.Size(op))
+	if size > maxOpBytes {
+		done(nil, &TooLargeError{Size: size, Limit: maxOpBytes})
+		return func() {}
+	}
+	t := &task{x: x, op: op, bytes: size, began: x.clk.Now(), wait: op.GetPop().GetWait().AsDuration(), done: done}
 	if !x.enter(t) {
 		done(nil, ErrOverloaded)
 		return func() {}

@@ -77,7 +77,7 @@ func (d *dispatcher) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.Excha
 func (d *dispatcher) start() {
 	l, err := d.network.Listen(d.t.Context(), d.addr)
 	require.NoError(d.t, err)
-	d.server = grpc.NewServer()
+	d.server = grpc.NewServer(serverOptions()...)
 	d.finished = make(chan struct{})
 	dispatcherv1.RegisterDispatcherServiceServer(d.server, d)
 	go func() {

@@ -8,12 +8,16 @@ import (
 	"slices"
 	"sync"
 
+	"postrider.dev/pkg/grpcclient"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 )
 
 const (
 	maxBatchOps   = 4096
 	maxBatchBytes = 1 << 20 // one larger operation travels alone
+	// maxOpBytes is the largest operation that is taken. A frame larger than a message may be would end its stream and lose what everybody else has on
+	// it; the difference is for what surrounds the operation and for a batch of cancels.
+	maxOpBytes = grpcclient.MaxMessageBytes - 4<<20
 )
 
 // stream is one exchange stream and what it carries. It is opened again and again by its peer.
@@ -90,7 +94,8 @@ func (s *stream) withdraw(id uint64) {
 func (s *stream) take() []*dispatcherv1.Operation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ops := make([]*dispatcherv1.Operation, 0, min(len(s.waiting), maxBatchOps)+len(s.cancels))
+	cancels := min(len(s.cancels), maxBatchOps)
+	ops := make([]*dispatcherv1.Operation, 0, min(len(s.waiting), maxBatchOps)+cancels)
 	n, bytes := 0, int64(0)
 	for _, t := range s.waiting {
 		if n == maxBatchOps || n > 0 && bytes+t.bytes > maxBatchBytes {
@@ -102,15 +107,19 @@ func (s *stream) take() []*dispatcherv1.Operation {
 	}
 	clear(s.waiting[:n])
 	s.waiting = s.waiting[n:]
-	if len(s.waiting) == 0 {
-		s.waiting = nil
-	} else {
-		s.signal()
-	}
-	for _, id := range s.cancels {
+	for _, id := range s.cancels[:cancels] {
 		ops = append(ops, &dispatcherv1.Operation{Op: &dispatcherv1.Operation_Cancel{Cancel: id}})
 	}
-	s.cancels = nil
+	s.cancels = s.cancels[cancels:]
+	if len(s.waiting) == 0 {
+		s.waiting = nil
+	}
+	if len(s.cancels) == 0 {
+		s.cancels = nil
+	}
+	if s.waiting != nil || s.cancels != nil {
+		s.signal()
+	}
 	return ops
 }
 

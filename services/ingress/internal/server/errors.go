@@ -47,6 +47,10 @@ func wireError(err error) error {
 		out := apierr.InvalidArgument(e.Code, e.Field, fmt.Sprintf("%s (at byte %d)", e.Detail, e.Offset))
 		return out.With("offset", e.Offset)
 	}
+	if e, ok := errors.AsType[*engine.TooLargeError](err); ok {
+		return apierr.PayloadTooLarge("", fmt.Sprintf("the request has %d bytes, headers and names among them; at most %d are allowed", e.Size, e.Limit)).
+			With("size", e.Size).With("limit", e.Limit)
+	}
 	switch {
 	case errors.Is(err, engine.ErrNoDispatcher):
 		return apierr.Unavailable(reasonNoDispatcher, "no dispatcher can be reached; nothing was done", retrySoon).WithCause(err)

@@ -224,7 +224,9 @@ func TestBrowsersOfConfiguredOriginsMayCallAndOthersNot(t *testing.T) {
 func TestAnEngineErrorHasItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for err, want := range map[error]int{engine.ErrNoDispatcher: 503, engine.ErrOutcomeUnknown: 503, engine.ErrOverloaded: 429, context.DeadlineExceeded: 504} {
+	for err, want := range map[error]int{
+		engine.ErrNoDispatcher: 503, engine.ErrOutcomeUnknown: 503, engine.ErrOverloaded: 429, context.DeadlineExceeded: 504, &engine.TooLargeError{Size: 2, Limit: 1}: 413,
+	} {
 		s.exchange.mu.Lock()
 		s.exchange.answer = func(*dispatcherv1.Operation) (*dispatcherv1.Result, error) { return nil, err }
 		s.exchange.mu.Unlock()
