@@ -102,7 +102,9 @@ func (p *parts) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.keys, err = keyring.New(p.store, env.Clock, keyring.Config{Fresh: cfg.KeyFresh, MaxStale: cfg.KeyStale}); err != nil {
+	if p.keys, err = keyring.New(p.store, env.Clock, keyring.Config{
+		Fresh: cfg.KeyFresh, MaxStale: cfg.KeyStale, Strangers: max(1, int64(cfg.PoolSize)/4),
+	}); err != nil {
 		return err
 	}
 	if cfg.AdminKey.IsSet() {

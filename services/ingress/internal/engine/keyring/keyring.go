@@ -1,8 +1,9 @@
 // Package keyring remembers API keys for a few seconds, so that authentication costs no query a request.
 //
 // A record is believed for Fresh. Then it is read again; while the database is away the old record is honoured until it is MaxStale old. A hint makes
-// a record due for reading and nothing more, so a forged one costs a query. Keys that do not exist are remembered too, apart from the others, so
-// that guessing neither reaches the database each time nor pushes good keys out.
+// a record due for reading and nothing more, so a forged one costs a query. Keys that do not exist are remembered too, apart from the others, so that
+// they push no good key out. Every new guess is a query all the same, so of ids that are not known only a few are read at once, in their order, and
+// one whose turn does not come in time is answered ErrAway: guessing slows the first use of a key on a node, and nothing else.
 package keyring
 
 import (
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/maypok86/otter/v2"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
 	"postrider.dev/pkg/clock"
@@ -40,8 +42,9 @@ type Source interface {
 
 // Config says how long records are believed.
 type Config struct {
-	Fresh    time.Duration
-	MaxStale time.Duration
+	Fresh     time.Duration
+	MaxStale  time.Duration
+	Strangers int64 // ids that are not known and are read at once; MUST be less than the source bears
 }
 
 // Ring is a cache of keys. It is safe for concurrent use.
@@ -52,6 +55,7 @@ type Ring struct {
 	known   *otter.Cache[domain.KeyID, record]
 	unknown *otter.Cache[domain.KeyID, time.Time] // when it was found missing
 	loads   singleflight.Group
+	turns   *semaphore.Weighted // for ids that are not known
 }
 
 type record struct {
@@ -70,7 +74,7 @@ func New(source Source, clk clock.Clock, cfg Config) (*Ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key cache: %w", err)
 	}
-	return &Ring{cfg: cfg, source: source, clk: clk, known: known, unknown: unknown}, nil
+	return &Ring{cfg: cfg, source: source, clk: clk, known: known, unknown: unknown, turns: semaphore.NewWeighted(cfg.Strangers)}, nil
 }
 
 // Check returns who the key speaks for, ErrRefused or ErrAway.
@@ -107,6 +111,12 @@ func (r *Ring) record(ctx context.Context, id domain.KeyID) (record, error) {
 func (r *Ring) load(ctx context.Context, id domain.KeyID) (record, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
+	if _, known := r.known.GetIfPresent(id); !known {
+		if err := r.turns.Acquire(ctx, 1); err != nil {
+			return record{}, fmt.Errorf("%w: its turn did not come: %w", ErrAway, err)
+		}
+		defer r.turns.Release(1)
+	}
 	began := r.clk.Now()
 	key, err := r.source.Key(ctx, id)
 	switch {

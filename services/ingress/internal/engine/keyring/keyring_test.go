@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -24,9 +26,14 @@ type source struct {
 	keys  map[domain.KeyID]domain.APIKey
 	err   error
 	reads int
+
+	gate    chan struct{} // if set, reads of keys that are not there wait for it
+	waiting int
+	most    int // that ever waited at once
 }
 
 func (s *source) Key(_ context.Context, id domain.KeyID) (domain.APIKey, error) {
+	s.wait(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++
@@ -38,6 +45,22 @@ func (s *source) Key(_ context.Context, id domain.KeyID) (domain.APIKey, error) 
 		return domain.APIKey{}, domain.ErrNotFound
 	}
 	return key, nil
+}
+
+func (s *source) wait(id domain.KeyID) {
+	s.mu.Lock()
+	gate := s.gate
+	if _, ok := s.keys[id]; ok || gate == nil {
+		s.mu.Unlock()
+		return
+	}
+	s.waiting++
+	s.most = max(s.most, s.waiting)
+	s.mu.Unlock()
+	<-gate
+	s.mu.Lock()
+	s.waiting--
+	s.mu.Unlock()
 }
 
 func (s *source) set(change func(*source)) {
@@ -60,7 +83,7 @@ func setup(t *testing.T) (*keyring.Ring, *source, *clock.Fake, domain.Key) {
 		"k": {ID: "k", Tenant: "acme", Role: tenant.Write, Hash: key.Hash(), Left: domain.Forever},
 	}}
 	clk := clock.NewFake(time.Unix(1_900_000_000, 0))
-	ring, err := keyring.New(src, clk, keyring.Config{Fresh: 5 * time.Second, MaxStale: 10 * time.Minute})
+	ring, err := keyring.New(src, clk, keyring.Config{Fresh: 5 * time.Second, MaxStale: 10 * time.Minute, Strangers: 3})
 	require.NoError(t, err)
 	return ring, src, clk, key
 }
@@ -193,4 +216,56 @@ func TestManyCallersShareOneRead(t *testing.T) {
 	require.NoError(t, errors.Join(errs...))
 	require.Less(t, src.count(), 50)
 	require.NotContains(t, fmt.Sprintf("%v %+v", key, key), "0123456789", "a key does not print its secret")
+}
+
+func TestGuessersShareAFewReadsAndKeepNoKnownKeyWaiting(t *testing.T) {
+	t.Parallel()
+	ring, src, clk, key := setup(t)
+	_, err := ring.Check(t.Context(), key)
+	require.NoError(t, err)
+	gate := make(chan struct{})
+	src.set(func(s *source) { s.gate = gate })
+	var guessers sync.WaitGroup
+	for i := range 50 {
+		guess, err := domain.ParseKey(fmt.Sprintf("prk_guess%d_0123456789ABCDEFGHIJKLMNOP", i))
+		require.NoError(t, err)
+		guessers.Go(func() {
+			_, err := ring.Check(t.Context(), guess)
+			assert.True(t, errors.Is(err, keyring.ErrRefused) || errors.Is(err, keyring.ErrAway), "%v", err)
+		})
+	}
+	require.Eventually(t, func() bool {
+		src.mu.Lock()
+		defer src.mu.Unlock()
+		return src.waiting == 3
+	}, 5*time.Second, time.Millisecond)
+
+	clk.Advance(5 * time.Second) // the known key is due for reading
+	_, err = ring.Check(t.Context(), key)
+	require.NoError(t, err)
+	close(gate)
+	guessers.Wait()
+
+	require.Equal(t, 3, src.most)
+}
+
+func TestAStrangerWhoseTurnDoesNotComeIsTold(t *testing.T) {
+	t.Parallel()
+	ring, src, _, _ := setup(t)
+	gate := make(chan struct{})
+	src.set(func(s *source) { s.gate = gate })
+	var guessers sync.WaitGroup
+	var away atomic.Int32
+	for i := range 4 {
+		guess, err := domain.ParseKey(fmt.Sprintf("prk_guess%d_0123456789ABCDEFGHIJKLMNOP", i))
+		require.NoError(t, err)
+		guessers.Go(func() {
+			if _, err := ring.Check(t.Context(), guess); errors.Is(err, keyring.ErrAway) {
+				away.Add(1)
+				close(gate)
+			}
+		})
+	}
+	guessers.Wait()
+	require.EqualValues(t, 1, away.Load())
 }
