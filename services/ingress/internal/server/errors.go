@@ -6,6 +6,7 @@ import (
 	"time"
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"postrider.dev/pkg/apierr"
@@ -103,10 +104,10 @@ func itemError(e *queuev1.ItemError) *apierr.Error {
 		return out
 	case "IDEMPOTENCY_KEY_REUSED":
 		return apierr.Unprocessable(e.GetCode(), e.GetField(), e.GetMessage())
-	case "QUEUE_FULL":
-		return apierr.ResourceExhausted(e.GetCode(), e.GetMessage(), retrySoon)
-	case reasonDatabaseAway, reasonOutcomeUnknown:
+	case reasonDatabaseAway:
 		return apierr.Unavailable(e.GetCode(), e.GetMessage(), retrySoon)
+	case apierr.ReasonInternal: // its cause is in the dispatcher's log, so there is no error_id of ours to give
+		return &apierr.Error{Code: codes.Internal, Reason: e.GetCode(), Message: e.GetMessage(), Field: e.GetField()}
 	}
 	return apierr.InvalidArgument(e.GetCode(), e.GetField(), e.GetMessage())
 }

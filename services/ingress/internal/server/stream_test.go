@@ -234,3 +234,20 @@ func TestAnEngineErrorHasItsOwnAnswer(t *testing.T) {
 		require.Equal(t, want, got.status, got.body)
 	}
 }
+
+func TestAPushWithoutAnAcceptedItemIsAnsweredByWhoseFaultItIs(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for code, want := range map[string]int{"INTERNAL": 500, "DATABASE_UNAVAILABLE": 503, "IDEMPOTENCY_KEY_REUSED": 422, "PAYLOAD_TOO_LARGE": 413, "NAME_TOO_LONG": 400} {
+		s.exchange.mu.Lock()
+		s.exchange.answer = func(*dispatcherv1.Operation) (*dispatcherv1.Result, error) {
+			return &dispatcherv1.Result{Result: &dispatcherv1.Result_Push{Push: &queuev1.PushResponse{Results: []*queuev1.PushResult{{
+				Status: queuev1.PushStatus_PUSH_STATUS_FAILED, Error: &queuev1.ItemError{Code: code, Message: "why"},
+			}}}}}, nil
+		}
+		s.exchange.mu.Unlock()
+		got := s.request(http.MethodPost, "/v1/queues/q/messages", `{"payload":1}`)
+		require.Equal(t, want, got.status, got.body)
+		require.Contains(t, got.body, `"code":"`+code+`"`)
+	}
+}
