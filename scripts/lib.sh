@@ -24,3 +24,12 @@ module_patterns() {
 		printf './%s/...\n' "${dir#"$root"/}"
 	done
 }
+
+# is_postrider says whether a process is a running postrider. Not every system has ps, not every system has /proc.
+is_postrider() {
+	if [[ -r /proc/$1/cmdline ]]; then
+		grep -qa postrider "/proc/$1/cmdline"
+	else
+		ps -o command= -p "$1" 2>/dev/null | grep -q postrider
+	fi
+}
