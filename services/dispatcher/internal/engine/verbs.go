@@ -3,19 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
-	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
-	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/window"
-	"postrider.dev/services/dispatcher/internal/engine/catalog"
 	"postrider.dev/services/dispatcher/internal/store"
 )
 
@@ -122,111 +117,6 @@ func (e *Engine) Reclaim(ctx context.Context, id window.GroupShardID) error {
 	p := pending{asks: []*ask{{s: s, want: &window.Reclaim{}}}}
 	p.submit()
 	return p.wait()
-}
-
-// settleUnleased settles messages that are named without a lease: by id, or by partition and client id.
-func (e *Engine) settleUnleased(ctx context.Context, t tenant.ID, s *settling) error {
-	q, err := e.queue(ctx, t, s.req.GetQueue(), false)
-	if err != nil {
-		return e.dbError(err)
-	}
-	name := s.req.GetGroup()
-	if name == "" {
-		name = queue.DefaultGroup
-	}
-	row, err := e.groupRow(ctx, q, name, store.GroupOptions{})
-	if err != nil {
-		return e.dbError(err)
-	}
-	g := e.group(q, row)
-	for i, one := range s.req.GetSettlements() {
-		if one.GetAction() == queuev1.AckAction_ACK_ACTION_NACK {
-			s.refuse(i, invalid.New(invalid.OutOfRange, fmt.Sprintf("settlements[%d].action", i), "nack needs a lease"))
-			continue
-		}
-		id, hash, err := e.locate(ctx, q, one)
-		if err != nil {
-			if !errors.Is(err, errNoSuchMessage) {
-				return err
-			}
-			s.refuse(i, ErrStaleEpoch)
-			continue
-		}
-		s.results[i].MessageId = id.String()
-		shard := g.of(id.Shard)
-		if shard == nil {
-			s.refuse(i, ErrStaleEpoch)
-			continue
-		}
-		a := &ask{s: shard, want: &window.SettleAt{
-			Offset: id.Offset, Hash: hash, Verdict: verdictOf(one.GetAction()), Reason: queue.CleanReason(one.GetReason()),
-		}}
-		s.asks = append(s.asks, a)
-		s.where[i] = place{ask: a}
-	}
-	return nil
-}
-
-var errNoSuchMessage = errors.New("no such message in the log")
-
-// locate finds a message that is named without a lease, and its partition's hash.
-func (e *Engine) locate(ctx context.Context, q *catalog.Queue, one *queuev1.Settlement) (message.ID, uint64, error) {
-	if one.GetMessageId() == "" {
-		partition := one.GetPartition()
-		if partition == "" {
-			partition = DefaultPartition
-		}
-		ctx, cancel := context.WithTimeout(ctx, e.cfg.StatementTimeout)
-		defer cancel()
-		found, ok, err := e.control.FindByClientID(ctx, q.Queue, partition, one.GetClientId())
-		if err != nil {
-			return message.ID{}, 0, e.dbError(err)
-		}
-		if !ok {
-			return message.ID{}, 0, errNoSuchMessage
-		}
-		return message.ID{Shard: found.Shard, Offset: found.Offset}, placement.Hash(partition), nil
-	}
-	id, err := message.ParseID(one.GetMessageId())
-	if err != nil {
-		return id, 0, err
-	}
-	for _, shard := range q.Shards {
-		if shard != id.Shard {
-			continue
-		}
-		found, err := e.messages(ctx, shard, []message.Offset{id.Offset})
-		if err != nil {
-			return id, 0, e.dbError(err)
-		}
-		m, ok := found[id.Offset]
-		if !ok {
-			return id, 0, errNoSuchMessage
-		}
-		return id, placement.Hash(m.Partition), nil
-	}
-	return id, 0, errNoSuchMessage
-}
-
-// leasedNames returns the messages that a lease holds now, by their producers' names.
-func (e *Engine) leasedNames(ctx context.Context, h held) (map[clientName]message.ID, error) {
-	names := map[clientName]message.ID{}
-	for _, part := range h.parts {
-		offsets, err := e.leasedOffsets(ctx, part)
-		if err != nil {
-			return nil, err
-		}
-		found, err := e.messages(ctx, part.s.shard.id, offsets)
-		if err != nil {
-			return nil, e.dbError(err)
-		}
-		for at, m := range found {
-			if m.ClientID != "" {
-				names[clientName{m.Partition, m.ClientID}] = message.ID{Shard: part.s.shard.id, Offset: at}
-			}
-		}
-	}
-	return names, nil
 }
 
 // leasedOffsets reads which messages a lease holds now.

@@ -24,55 +24,94 @@ type Found struct {
 	CreatedAt time.Time
 }
 
-// FindByClientID returns the newest message of the partition that its producer gave this id, as long as it is in the log; false means there is none. There
-// is no index: the directories are searched for the partition, newest first, and names compared in the frames. The cost grows with what the
-// partition has in the log, so the caller MUST bound ctx.
+// ClientName is what a producer calls a message.
+type ClientName struct{ Partition, ClientID string }
+
+// FindByClientID is FindByClientIDs for one name; false means there is none.
 func (c *Control) FindByClientID(ctx context.Context, q Queue, partition, clientID string) (Found, bool, error) {
-	hash := placement.Hash(partition)
-	shard := q.Shards[placement.Shard(hash, len(q.Shards))]
+	name := ClientName{partition, clientID}
+	found, err := c.FindByClientIDs(ctx, q, []ClientName{name})
+	f, ok := found[name]
+	return f, ok, err
+}
+
+// FindByClientIDs returns the newest message under each name, as long as it is in the log. There is no index: the directories are searched for the
+// partitions, newest first, and names compared in the frames, once a shard however many names there are. The cost grows with what the partitions have in
+// the log, so the caller MUST bound ctx.
+func (c *Control) FindByClientIDs(ctx context.Context, q Queue, names []ClientName) (map[ClientName]Found, error) {
+	wanted := map[message.ShardID]map[ClientName]uint64{}
+	for _, name := range names {
+		hash := placement.Hash(name.Partition)
+		shard := q.Shards[placement.Shard(hash, len(q.Shards))]
+		if wanted[shard] == nil {
+			wanted[shard] = map[ClientName]uint64{}
+		}
+		wanted[shard][name] = hash
+	}
+	found := make(map[ClientName]Found, len(names))
+	for shard, names := range wanted {
+		if err := c.findOnShard(ctx, shard, names, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// findOnShard moves names that it finds from wanted, where they have their partition's hash, to found.
+func (c *Control) findOnShard(ctx context.Context, shard message.ShardID, wanted map[ClientName]uint64, found map[ClientName]Found) error {
 	var tail, head message.Offset
 	var id message.ShardID
 	err := c.on().QueryRow(ctx, c.s.sql.text("shard_bounds"), []message.ShardID{shard}).Scan(&id, &tail, &head)
 	if pg.IsNoRows(err) {
-		return Found{}, false, ErrQueueNotFound
+		return ErrQueueNotFound
 	}
 	if err != nil {
-		return Found{}, false, fmt.Errorf("read shard: %w", err)
+		return fmt.Errorf("read shard: %w", err)
 	}
-	needle := binary.BigEndian.AppendUint64(nil, hash)
-	for before := head; ; {
-		read, err := c.readSegments(ctx, "segments_with", shard, before, tail, needle, lookupBatch)
+	for before := head; len(wanted) > 0; {
+		hashes := map[uint64]bool{}
+		var needles [][]byte
+		for _, hash := range wanted {
+			if !hashes[hash] {
+				hashes[hash] = true
+				needles = append(needles, binary.BigEndian.AppendUint64(nil, hash))
+			}
+		}
+		read, err := c.readSegments(ctx, "segments_with", shard, before, tail, needles, lookupBatch)
 		if err != nil {
-			return Found{}, false, err
+			return err
 		}
 		for _, s := range read {
-			f, ok, err := s.find(hash, partition, clientID, tail)
-			if ok || err != nil {
-				f.Shard = shard
-				return f, ok, err
+			if err := s.find(shard, tail, hashes, wanted, found); err != nil {
+				return err
 			}
 			before = s.Base
 		}
 		if len(read) < lookupBatch {
-			return Found{}, false, nil
+			return nil
 		}
 	}
+	return nil
 }
 
-// find returns the newest message of the segment, at tail or later, with that partition and client id.
-func (s *wholeSegment) find(hash uint64, partition, clientID string, tail message.Offset) (Found, bool, error) {
+// find moves the names of the segment's messages, at tail or later, from wanted to found.
+func (s *wholeSegment) find(
+	shard message.ShardID, tail message.Offset, hashes map[uint64]bool, wanted map[ClientName]uint64, found map[ClientName]Found,
+) error {
 	for i, h := range slices.Backward(s.Hashes) {
 		at := s.Base + message.Offset(i)
-		if h != hash || at < tail {
+		if !hashes[h] || at < tail {
 			continue
 		}
 		m, err := s.Body.Message(i)
 		if err != nil {
-			return Found{}, false, fmt.Errorf("message %d: %w", at, err)
+			return fmt.Errorf("message %d: %w", at, err)
 		}
-		if m.Partition == partition && m.ClientID == clientID {
-			return Found{Message: m, Offset: at, CreatedAt: s.CreatedAt}, true, nil
+		name := ClientName{m.Partition, m.ClientID}
+		if _, ok := wanted[name]; ok {
+			delete(wanted, name)
+			found[name] = Found{Message: m, Shard: shard, Offset: at, CreatedAt: s.CreatedAt}
 		}
 	}
-	return Found{}, false, nil
+	return nil
 }

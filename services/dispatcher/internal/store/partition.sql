@@ -40,9 +40,10 @@ ORDER BY base_offset
 LIMIT @limit;
 
 -- name: segments_with
--- Whole segments that may hold a partition, newest first. position() may match across two hashes: the reader checks.
+-- Whole segments that may hold one of several partitions, newest first. position() may match across two hashes: the reader checks.
 SELECT base_offset, count, created_at, codec, partitions, sizes, body
 FROM dispatcher.segments
-WHERE shard_id = @shard AND base_offset < @before AND base_offset + count > @tail AND position(@hash::bytea IN partitions) > 0
+WHERE shard_id = @shard AND base_offset < @before AND base_offset + count > @tail
+  AND EXISTS (SELECT FROM unnest(@hashes::bytea[]) AS h(hash) WHERE position(h.hash IN partitions) > 0)
 ORDER BY base_offset DESC
 LIMIT @limit;
