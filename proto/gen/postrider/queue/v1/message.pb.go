@@ -401,8 +401,11 @@ type PushRequest struct {
 	Items []*PushItem            `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
 	// Covers the whole request: a repeat within the window answers what the first one answered.
 	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Says that the request was sent before and its outcome is not known. Where idempotency keys do not keep it from being appended twice (the queue has
+	// no idempotency_window, or an item has no key) it is refused with OUTCOME_UNKNOWN and FAILED_PRECONDITION.
+	Resent        bool `protobuf:"varint,4,opt,name=resent,proto3" json:"resent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PushRequest) Reset() {
@@ -454,6 +457,13 @@ func (x *PushRequest) GetIdempotencyKey() string {
 		return x.IdempotencyKey
 	}
 	return ""
+}
+
+func (x *PushRequest) GetResent() bool {
+	if x != nil {
+		return x.Resent
+	}
+	return false
 }
 
 // ItemError is a typed error of one item of a request.
@@ -1942,11 +1952,12 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x80\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x01\n" +
 	"\vPushRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
 	"\x05items\x18\x02 \x03(\v2\x1c.postrider.queue.v1.PushItemR\x05items\x12'\n" +
-	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\"O\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x12\x16\n" +
+	"\x06resent\x18\x04 \x01(\bR\x06resent\"O\n" +
 	"\tItemError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
