@@ -23,8 +23,18 @@ type OverloadedError struct {
 
 func (e *OverloadedError) Error() string { return "too many " + e.What }
 
-// UnavailableError says that the database could not be reached, or could not do it in time. Whether a push or a settlement took effect may be unknown;
-// each is safe to repeat.
+// ErrNotDeduplicated says that a push may have been done before, and that nothing keeps it from being appended twice: the queue keeps no idempotency keys,
+// or the push has none. Nothing was done this time.
+var ErrNotDeduplicated = errors.New("a repeated push would be appended again")
+
+// OutcomeUnknownError says that a push may be in the log, all of it or a part, and that the database could not be asked in time. It is no
+// *UnavailableError, and does not unwrap to what stood in the way: nobody may take it for something to try again.
+type OutcomeUnknownError struct{ Err error }
+
+func (e *OutcomeUnknownError) Error() string { return "outcome of the push unknown: " + e.Err.Error() }
+
+// UnavailableError says that the database could not be reached, or could not do it in time. Of a push nothing was done. Whether a settlement or a pop took
+// effect may be unknown; each is safe to repeat.
 type UnavailableError struct{ Err error }
 
 func (e *UnavailableError) Error() string { return "database unavailable: " + e.Err.Error() }

@@ -6,7 +6,7 @@ import (
 	"postrider.dev/services/dispatcher/internal/store"
 )
 
-// flushed is a commit whose pushes are to be answered. Pushes of deleted queues are not among them.
+// flushed is a commit whose pushes are to be answered. Pushes that go on elsewhere are not among them.
 type flushed struct {
 	pushes  []*push
 	parts   []*part
@@ -17,6 +17,9 @@ type flushed struct {
 func (l *flushLane) answer() {
 	for f := range l.answers {
 		for i, c := range f.parts {
+			if fateOf(f.results[i].Status) != isDone {
+				continue // its pushes are on their way elsewhere
+			}
 			if f.results[i].Status == store.StatusAppended {
 				c.name(f.results[i].Base)
 				l.e.sightings.note(c, f.results[i].Base, f.results[i].CreatedAt)
@@ -24,7 +27,7 @@ func (l *flushLane) answer() {
 			l.e.metrics.duplicates.Add(float64(c.explain()))
 		}
 		for _, p := range f.pushes {
-			l.finish(p, nil)
+			l.e.finish(p, nil)
 		}
 	}
 }

@@ -3,7 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/binary"
-	"errors"
+	"slices"
 
 	"postrider.dev/pkg/pg"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
@@ -37,26 +37,18 @@ type requestSlot struct {
 	slot int
 }
 
-// errRequestRefused says that a request of the flush reuses a key; the others are tried again without it.
-var errRequestRefused = errors.New("a request reuses an idempotency key")
-
-// flushKeyed brings in pushes some of which have keys. Pushes whose keys clash with those of an earlier one in the batch go with the next flush.
+// flushKeyed brings in pushes some of which have keys, none of them clashing with another's.
 func (l *flushLane) flushKeyed(ctx context.Context, ps []*push) error {
-	ps, later := withoutClashes(ps)
-	if len(later) > 0 {
-		l.putBack(later)
-	}
 	parts := l.split(ps)
 	appends := make([]store.KeyedAppend, len(parts))
 	for i, c := range parts {
 		c.gatherKeys(ps)
 		appends[i] = store.KeyedAppend{Shard: c.shard, Known: c.known, Window: c.window, Keys: c.keys}
 	}
-	var refused *push
 	encode := func(i int, base message.Offset, states []store.KeyState) (store.Remainder, error) {
 		c := parts[i]
-		if refused = c.judge(base, states); refused != nil {
-			return store.Remainder{}, errRequestRefused
+		if refused := c.judge(base, states); refused != nil {
+			return store.Remainder{}, &refusedError{refused, store.ErrKeyReused}
 		}
 		if err := l.encode(c); err != nil {
 			return store.Remainder{}, err
@@ -70,14 +62,7 @@ func (l *flushLane) flushKeyed(ctx context.Context, ps []*push) error {
 	defer cancel()
 	sent := l.e.clk.Now()
 	results, err := l.e.db.FlushKeyed(sctx, appends, encode)
-	switch {
-	case errors.Is(err, errRequestRefused):
-		l.finish(refused, store.ErrKeyReused)
-		if ps = without(ps, refused); len(ps) > 0 {
-			return l.flushKeyed(ctx, ps)
-		}
-		return nil
-	case pg.IsOutcomeUnknown(err):
+	if pg.IsOutcomeUnknown(err) {
 		results, err = l.recover(ctx, parts, err)
 	}
 	if err != nil {
@@ -97,22 +82,19 @@ func without(ps []*push, gone *push) []*push {
 	return kept
 }
 
-// withoutClashes takes out pushes that use a key of an earlier push of the batch for another body, and repeated requests: the database judges those
-// once the first is in.
+// withoutClashes puts off pushes that use a key of an earlier push of the batch for another body, and repeated requests: the database judges those once the
+// first is in. What came after them for the same queue waits too, so that order is kept.
 func withoutClashes(ps []*push) (now, later []*push) {
 	seen := map[store.KeyID]uint64{}
+	cut := map[int64]bool{} // queues
 	for _, p := range ps {
-		clash := false
-		for _, key := range p.allKeys() {
-			if hash, ok := seen[key.ID]; ok && (hash != key.BodyHash || p.requestKey) {
-				clash = true
-			}
-		}
-		if clash {
+		keys := p.allKeys()
+		if cut[p.queue.ID] || p.clashes(keys, seen) {
+			cut[p.queue.ID] = true
 			later = append(later, p)
 			continue
 		}
-		for _, key := range p.allKeys() {
+		for _, key := range keys {
 			if _, ok := seen[key.ID]; !ok {
 				seen[key.ID] = key.BodyHash
 			}
@@ -120,6 +102,13 @@ func withoutClashes(ps []*push) (now, later []*push) {
 		now = append(now, p)
 	}
 	return now, later
+}
+
+func (p *push) clashes(keys []store.Key, seen map[store.KeyID]uint64) bool {
+	return slices.ContainsFunc(keys, func(key store.Key) bool {
+		hash, ok := seen[key.ID]
+		return ok && (hash != key.BodyHash || p.requestKey)
+	})
 }
 
 // allKeys returns the keys of the items and, for one shard that stands for all, of the request.
@@ -171,7 +160,7 @@ func (c *part) gatherKeys(ps []*push) {
 
 // judge decides, under the shard's lock, what is appended at base. It may run twice. It returns a request that reuses its key, if there is one.
 func (c *part) judge(base message.Offset, states []store.KeyState) (refused *push) {
-	c.frames, c.owners, c.replays = nil, nil, nil
+	c.judged, c.frames, c.owners, c.replays = true, nil, nil, nil
 	c.verdicts = make([]verdict, len(c.offered))
 	replayed := map[*push]bool{}
 	for _, r := range c.requests {

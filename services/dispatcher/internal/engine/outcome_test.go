@@ -1,11 +1,13 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,9 +18,22 @@ import (
 
 // cutter breaks connections to the database on demand.
 type cutter struct {
-	armed atomic.Int32 // cutAnswer or cutRequest; the next connection that speaks is broken
+	armed atomic.Int32           // cutAnswer or cutRequest; the next connection that speaks is broken
+	word  atomic.Pointer[string] // where set, the one that says this word
 	did   atomic.Int32
+	down  atomic.Bool // after the cut nothing gets through any more
+	ear   atomic.Pointer[ear]
 }
+
+// ear calls fn whenever an answer contains the text, before the client hears it.
+type ear struct {
+	text string
+	fn   func()
+}
+
+func (c *cutter) heard(text string, fn func()) { c.ear.Store(&ear{text, fn}) }
+
+func (c *cutter) away() bool { return c.down.Load() && c.did.Load() > 0 }
 
 const (
 	cutAnswer  = 1 // the server has done it, and its answer is lost
@@ -27,6 +42,9 @@ const (
 
 func (c *cutter) pool(o *pg.Options) {
 	o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if c.away() {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+		}
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -44,6 +62,13 @@ type cutConn struct {
 }
 
 func (c *cutConn) Write(b []byte) (int, error) {
+	if c.c.away() {
+		_ = c.Close()
+		return 0, syscall.EPIPE
+	}
+	if word := c.c.word.Load(); word != nil && !bytes.Contains(b, []byte(*word)) {
+		return c.Conn.Write(b)
+	}
 	if c.c.armed.CompareAndSwap(cutRequest, 0) {
 		c.c.did.Add(1)
 		_ = c.Close()
@@ -59,6 +84,9 @@ func (c *cutConn) Write(b []byte) (int, error) {
 
 func (c *cutConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if ear := c.c.ear.Load(); ear != nil && bytes.Contains(b[:max(n, 0)], []byte(ear.text)) {
+		ear.fn()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut && err == nil {

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"postrider.dev/pkg/tenant"
@@ -36,7 +34,8 @@ type push struct {
 	items    []pushItem // those that passed validation, in the order of the request
 	results  []*queuev1.PushResult
 	replayed bool
-	bytes    int64
+	bytes    int64 // of the frames of items
+	charged  int64 // what it holds of the budget of bytes
 	deadline time.Time
 	answer   func(*queuev1.PushResponse, error)
 
@@ -45,7 +44,7 @@ type push struct {
 	arbiter     int // index of the shard that always keeps the request's key
 	keyed       bool
 	moves       int  // times its queue turned out to be deleted
-	half        bool // part of a push that is being bisected: the whole has the budgets
+	half        bool // one of two that a push was divided into: it has some of the items, results are shared, and the whole has the budgets
 }
 
 // pushItem is one valid message, ready to be written.
@@ -77,108 +76,80 @@ func (e *Engine) Push(ctx context.Context, t tenant.ID, req *queuev1.PushRequest
 // what it calls queued is durable. Items that break a rule are answered with their error and harm no other. Requests for one queue that are made one after
 // the other are appended in that order. ctx bounds the look-up of the queue only: a push that waits for its commit cannot be taken back.
 func (e *Engine) PushAsync(ctx context.Context, t tenant.ID, req *queuev1.PushRequest, answer func(*queuev1.PushResponse, error)) {
-	e.withQueue(ctx, queueName{t, req.GetQueue()}, func(q *catalog.Queue, err error) {
+	p := &push{tenant: t, name: req.GetQueue(), req: req, answer: answer}
+	if err := e.charge(p); err != nil { // before it waits for anything
+		answer(nil, err)
+		return
+	}
+	e.withQueue(ctx, queueName{t, p.name}, func(q *catalog.Queue, err error) {
 		if err != nil {
-			answer(nil, e.dbError(err))
+			e.finish(p, e.dbError(err))
 			return
 		}
-		e.pushTo(q, t, req, answer)
+		e.pushTo(q, p)
 	})
 }
 
-type queueName struct {
-	tenant tenant.ID
-	name   string
-}
-
-// arrivals keeps callers of one queue in their order while the queue is looked up.
-type arrivals struct {
-	count   atomic.Int64 // queues being looked up
-	mu      sync.Mutex   // guards waiting
-	waiting map[queueName][]func(*catalog.Queue, error)
-}
-
-// withQueue calls fn with the queue, made if need be: at once if it is cached, else when it was read, after all earlier callers.
-func (e *Engine) withQueue(ctx context.Context, name queueName, fn func(*catalog.Queue, error)) {
-	a := &e.arrivals
-	if a.count.Load() == 0 {
-		if q, ok := e.catalog.Cached(name.tenant, name.name); ok {
-			fn(q, nil)
-			return
-		}
-	}
-	a.mu.Lock()
-	if queue, busy := a.waiting[name]; busy {
-		a.waiting[name] = append(queue, fn)
-		a.mu.Unlock()
-		return
-	}
-	if q, ok := e.catalog.Cached(name.tenant, name.name); ok {
-		a.mu.Unlock()
-		fn(q, nil)
-		return
-	}
-	a.waiting[name] = []func(*catalog.Queue, error){fn}
-	a.count.Add(1)
-	a.mu.Unlock()
-	if !e.background(func() { e.resolve(ctx, name) }) {
-		e.serveArrivals(name, nil, ErrDraining)
-	}
-}
-
-// resolve reads a queue for all who wait for it.
-func (e *Engine) resolve(ctx context.Context, name queueName) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StatementTimeout) // it is read for others too
-	defer cancel()
-	q, err := e.catalog.Queue(ctx, name.tenant, name.name, true)
-	e.serveArrivals(name, q, err)
-}
-
-// serveArrivals calls all who wait, those who come meanwhile too.
-func (e *Engine) serveArrivals(name queueName, q *catalog.Queue, err error) {
-	a := &e.arrivals
-	for {
-		a.mu.Lock()
-		fns := a.waiting[name]
-		if len(fns) == 0 {
-			delete(a.waiting, name)
-			a.count.Add(-1)
-			a.mu.Unlock()
-			return
-		}
-		a.waiting[name] = []func(*catalog.Queue, error){}
-		a.mu.Unlock()
-		for _, fn := range fns {
-			fn(q, err)
-		}
-	}
-}
-
-func (e *Engine) pushTo(q *catalog.Queue, t tenant.ID, req *queuev1.PushRequest, answer func(*queuev1.PushResponse, error)) {
-	if e.stopping.Load() {
-		answer(nil, ErrDraining)
-		return
-	}
-	p := &push{tenant: t, name: req.GetQueue(), req: req, answer: answer, deadline: e.clk.Now().Add(e.cfg.Patience)}
-	p.place(q)
-	if len(p.items) == 0 && !p.requestKey {
-		p.reply(nil)
-		return
-	}
-	if err := e.pushBytes.take(p.bytes); err != nil {
-		answer(nil, err)
-		return
-	}
+// charge takes what a push needs of the budgets: a place among the requests, and the bytes it has before it is encoded.
+func (e *Engine) charge(p *push) error {
 	if err := e.requests.take(1); err != nil {
-		e.pushBytes.give(p.bytes)
-		answer(nil, err)
+		return err
+	}
+	p.charged = requestBytes(p.req)
+	if err := e.pushBytes.take(p.charged); err != nil {
+		e.requests.give(1)
+		return err
+	}
+	return nil
+}
+
+// itemBytes is about what an item takes beside its text.
+const itemBytes = 64
+
+// requestBytes is about what a request takes while it waits.
+func requestBytes(req *queuev1.PushRequest) int64 {
+	n := len(req.GetIdempotencyKey())
+	for _, it := range req.GetItems() {
+		n += itemBytes + len(it.GetPartition()) + len(it.GetClientId()) + len(it.GetContentType()) + len(it.GetIdempotencyKey()) + len(it.GetPayload())
+		for name, value := range it.GetHeaders() {
+			n += len(name) + len(value)
+		}
+	}
+	return int64(n)
+}
+
+func (e *Engine) pushTo(q *catalog.Queue, p *push) {
+	if e.stopping.Load() {
+		e.finish(p, ErrDraining)
+		return
+	}
+	p.deadline = e.clk.Now().Add(e.cfg.Patience)
+	if err := e.place(p, q); err != nil || len(p.items) == 0 {
+		e.finish(p, err)
 		return
 	}
 	e.flushLane(q.ID).put(p)
 }
 
-// reply answers and lets go of everything. The budgets are the lane's business.
-func (p *push) reply(err error) {
+// place lays a push before a queue, once more if the queue changed or turned out to be another one.
+func (e *Engine) place(p *push, q *catalog.Queue) error {
+	p.place(q)
+	if !p.half {
+		e.pushBytes.give(p.charged - p.bytes)
+		p.charged = p.bytes
+	}
+	if p.req.GetResent() && !p.deduplicated() {
+		return ErrNotDeduplicated
+	}
+	return nil
+}
+
+// finish answers a push and gives back what it holds of the budgets.
+func (e *Engine) finish(p *push, err error) {
+	if !p.half {
+		e.pushBytes.give(p.charged)
+		e.requests.give(1)
+	}
 	if err != nil {
 		p.answer(nil, err)
 		return
@@ -186,21 +157,39 @@ func (p *push) reply(err error) {
 	p.answer(&queuev1.PushResponse{Results: p.results, Replayed: p.replayed}, nil)
 }
 
-// place validates every item against the queue's options and encodes what passes. It may be called again when the queue turned out to be another one.
+// deduplicated says that the queue's memory of keys covers all of the push.
+func (p *push) deduplicated() bool {
+	if p.queue.Config.IdempotencyWindow <= 0 {
+		return false
+	}
+	return p.req.GetIdempotencyKey() != "" || !slices.ContainsFunc(p.items, func(it pushItem) bool { return !it.keyed })
+}
+
+// place validates every item against the queue's options and encodes what passes. Of a half only its own items are looked at: the others are somewhere
+// else by now.
 func (p *push) place(q *catalog.Queue) {
-	p.queue, p.bytes, p.keyed = q, 0, false
-	items := p.req.GetItems()
-	p.items = make([]pushItem, 0, len(items))
-	results := make([]queuev1.PushResult, len(items))
-	p.results = make([]*queuev1.PushResult, len(items))
+	items, before := p.req.GetItems(), p.items
+	count := len(items)
+	if p.half {
+		count = len(before)
+	} else {
+		p.results = make([]*queuev1.PushResult, count)
+	}
+	p.queue, p.bytes, p.keyed, p.requestKey = q, 0, false, false
+	p.items = make([]pushItem, 0, count)
+	results := make([]queuev1.PushResult, count)
 	messages := make([]message.Message, len(items))
 	size := 0
-	for i, item := range items {
-		p.results[i] = &results[i]
+	for n := range count {
+		i := n
+		if p.half {
+			i = before[n].index
+		}
+		p.results[i] = &results[n]
 		m := &messages[i]
-		fill(m, item)
-		if err := check(q.Config, m, item); err != nil {
-			results[i].Status, results[i].Error = queuev1.PushStatus_PUSH_STATUS_FAILED, itemError(err)
+		fill(m, items[i])
+		if err := check(q.Config, m, items[i]); err != nil {
+			results[n].Status, results[n].Error = queuev1.PushStatus_PUSH_STATUS_FAILED, itemError(err)
 			continue
 		}
 		p.items = append(p.items, pushItem{index: i})
@@ -208,7 +197,7 @@ func (p *push) place(q *catalog.Queue) {
 	}
 	p.bytes = int64(size)
 	p.encode(messages, size)
-	if key := p.req.GetIdempotencyKey(); key != "" && q.Config.IdempotencyWindow > 0 && len(p.items) > 0 {
+	if key := p.req.GetIdempotencyKey(); key != "" && q.Config.IdempotencyWindow > 0 && len(p.items) > 0 && !p.half {
 		p.requestKey, p.keyed = true, true
 		p.requestHash = p.bodyHash(messages)
 		p.arbiter = placement.Shard(placement.Hash(key), len(q.Shards))
@@ -273,112 +262,4 @@ func check(c queue.Config, m *message.Message, item *queuev1.PushItem) error {
 		return err
 	}
 	return queue.CheckOptionalName("idempotency_key", item.GetIdempotencyKey())
-}
-
-// flushLane gathers pushes while the previous commit is in flight.
-type flushLane struct {
-	e       *Engine
-	wake    chan struct{}
-	answers chan flushed
-	seen    map[int64]int64 // newest config_version seen, by queue; belongs to run
-
-	mu      sync.Mutex // guards the rest
-	pending []*push
-	closed  bool
-}
-
-func newFlushLane(e *Engine) *flushLane {
-	return &flushLane{e: e, wake: make(chan struct{}, 1), answers: make(chan flushed, 4), seen: map[int64]int64{}}
-}
-
-// put queues a push, or refuses it because the lane has ended.
-func (l *flushLane) put(p *push) {
-	l.mu.Lock()
-	closed := l.closed
-	if !closed {
-		l.pending = append(l.pending, p)
-	}
-	first := len(l.pending) == 1
-	l.mu.Unlock()
-	switch {
-	case closed:
-		l.finish(p, ErrDraining)
-	case first:
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// finish answers a push that came through the budgets.
-func (l *flushLane) finish(p *push, err error) {
-	if !p.half {
-		l.e.pushBytes.give(p.bytes)
-		l.e.requests.give(1)
-	}
-	p.reply(err)
-}
-
-// run commits until ctx ends, then refuses what is left.
-func (l *flushLane) run(ctx context.Context) error {
-	answered := make(chan struct{})
-	go func() { // ends when answers is closed; awaited below
-		defer close(answered)
-		l.answer()
-	}()
-	defer func() {
-		close(l.answers)
-		<-answered
-	}()
-	for {
-		if batch := l.take(); len(batch) > 0 {
-			l.commit(l.e.base, batch) //nolint:contextcheck // what is in flight when ctx ends is finished
-			continue
-		}
-		select {
-		case <-l.wake:
-		case <-ctx.Done():
-			l.close()
-			return nil
-		}
-	}
-}
-
-// close refuses what is left and what may still come.
-func (l *flushLane) close() {
-	l.mu.Lock()
-	l.closed = true
-	left := l.pending
-	l.pending = nil
-	l.mu.Unlock()
-	l.failAll(left, ErrDraining)
-}
-
-// take returns what goes into the next commit: everything, up to the size of a segment.
-func (l *flushLane) take() []*push {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	bytes, messages, n := int64(0), 0, 0
-	for n < len(l.pending) {
-		p := l.pending[n]
-		bytes, messages = bytes+p.bytes, messages+len(p.items)
-		if n > 0 && (bytes > l.e.cfg.FlushBytes || messages > l.e.cfg.FlushMessages) {
-			break
-		}
-		n++
-	}
-	batch := l.pending[:n:n]
-	l.pending = l.pending[n:]
-	if len(l.pending) == 0 {
-		l.pending = nil
-	}
-	return batch
-}
-
-// putBack puts pushes that must not go together with others of their batch into the next one, in front.
-func (l *flushLane) putBack(ps []*push) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pending = append(ps[:len(ps):len(ps)], l.pending...)
 }

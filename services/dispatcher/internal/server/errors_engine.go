@@ -21,12 +21,19 @@ func engineError(err error) *apierr.Error {
 	if e, ok := errors.AsType[*engine.OverloadedError](err); ok {
 		return apierr.ResourceExhausted(ReasonOverloaded, e.Error(), e.RetryAfter)
 	}
+	if _, ok := errors.AsType[*engine.OutcomeUnknownError](err); ok {
+		wire := apierr.DeadlineExceeded("the database was lost while it committed: the push may have been done, or a part of it; with idempotency keys a repeat is safe")
+		wire.Reason = ReasonOutcomeUnknown
+		return wire.WithCause(err)
+	}
 	if _, ok := errors.AsType[*engine.UnavailableError](err); ok {
-		return apierr.Unavailable(ReasonDatabaseAway, "the database cannot be reached; repeating the request is safe only where it has a key or a lease", time.Second).WithCause(err)
+		return apierr.Unavailable(ReasonDatabaseAway, "the database cannot be reached; the request may be repeated", time.Second).WithCause(err)
 	}
 	switch {
+	case errors.Is(err, engine.ErrNotDeduplicated):
+		return apierr.FailedPrecondition(ReasonOutcomeUnknown, "the push was sent before and may have been done; no idempotency key keeps a repeat from being appended again")
 	case errors.Is(err, engine.ErrStaleEpoch):
-		return apierr.Aborted(ReasonStaleEpoch, "the lease is not held any more; nothing was changed")
+		return apierr.Aborted(ReasonStaleEpoch, engine.StaleDetail)
 	case errors.Is(err, engine.ErrDraining):
 		return apierr.Unavailable(ReasonDraining, "the node is going away; nothing was done", 0)
 	case errors.Is(err, store.ErrKeyReused):

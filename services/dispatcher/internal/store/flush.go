@@ -39,6 +39,9 @@ const (
 	StatusNothing         // there was nothing to append: the keyed messages were all duplicates
 	StatusSealed          // the queue was deleted; nothing was written to this shard
 	StatusGone            // there is no such shard
+	// StatusLeftOut says that nothing was written to this shard, although it may take an append: the head known was too high (the database was restored
+	// to an earlier state), or why it was left out could not be read after the commit. Append again, with no head known.
+	StatusLeftOut
 )
 
 // Appended answers one Append.
@@ -55,9 +58,9 @@ type Appended struct {
 var errRepeatedShard = errors.New("two segments for one shard in one flush")
 
 // Flush appends the segments in one transaction and one round trip, and answers each at its index. When it returns nil, what is StatusAppended is durable
-// and readable, with dense offsets in the order of commits. A shard may appear once.
+// and readable, with dense offsets in the order of commits, and of all else nothing was written. A shard may appear once.
 //
-// On pg.IsOutcomeUnknown the caller MUST ask FindFlush before it repeats anything.
+// An error says that nothing was written at all, unless pg.IsOutcomeUnknown: then the caller MUST ask FindFlush before it repeats anything.
 func (s *Store) Flush(ctx context.Context, appends []Append) ([]Appended, error) {
 	results := make([]Appended, len(appends))
 	places, err := placesOf(appends)
@@ -76,9 +79,7 @@ func (s *Store) Flush(ctx context.Context, appends []Append) ([]Appended, error)
 	if err != nil {
 		return nil, fmt.Errorf("flush: %w", err)
 	}
-	if err := s.explain(ctx, appends, results); err != nil {
-		return nil, fmt.Errorf("flush: %w", err)
-	}
+	s.explain(ctx, appends, results)
 	return results, nil
 }
 
@@ -130,91 +131,103 @@ func flushArrays(appends []Append) []any {
 	return []any{shards, known, counts, ids, codecs, keyIDs, partitions, sizes, bodies}
 }
 
-// explain finds out why appends were left out, and appends those again that only knew too high a head (the database was restored to an earlier state).
-func (s *Store) explain(ctx context.Context, appends []Append, results []Appended) error {
-	var again []Append
+// explain says why appends were left out. What the others wrote is committed, so a failure here is not the flush's: it leaves StatusLeftOut.
+func (s *Store) explain(ctx context.Context, appends []Append, results []Appended) {
+	var left []int64
 	for i := range results {
-		if results[i].Status != 0 {
-			continue
-		}
-		state, err := s.shardState(ctx, appends[i].Shard)
-		if err != nil {
-			return err
-		}
-		results[i] = state
-		if state.Status == StatusNothing && appends[i].Known > state.Base {
-			a := appends[i]
-			a.Known = 0
-			again = append(again, a)
+		if results[i].Status == 0 {
+			results[i] = Appended{Shard: appends[i].Shard, Status: StatusLeftOut}
+			left = append(left, int64(appends[i].Shard))
 		}
 	}
-	if len(again) == 0 {
-		return nil
+	if len(left) == 0 {
+		return
 	}
-	redone, err := s.Flush(ctx, again)
-	if err != nil {
-		return err
+	states := shardStates{}
+	rows, err := s.db.Query(ctx, s.sql.text("shard_states"), left, make([]int64, len(left)))
+	if err != nil || states.scan(rows) != nil {
+		return
 	}
-	for _, r := range redone {
-		for i := range results {
-			if results[i].Shard == r.Shard {
-				results[i] = r
-			}
+	for i := range results {
+		if results[i].Status == StatusLeftOut {
+			results[i] = states.of(appends[i].Shard)
 		}
 	}
-	return nil
 }
 
-// shardState reads what a shard's row says now: StatusNothing if it would take an append.
-func (s *Store) shardState(ctx context.Context, shard message.ShardID) (Appended, error) {
-	r := Appended{Shard: shard, Status: StatusNothing}
-	var sealed bool
-	err := s.db.QueryRow(ctx, s.sql.text("shard_state"), shard).Scan(&r.Shard, &r.Base, &r.ConfigVersion, &sealed)
-	switch {
-	case pg.IsNoRows(err):
-		r.Status = StatusGone
-		return r, nil
-	case err != nil:
-		return r, fmt.Errorf("read shard: %w", err)
-	case sealed:
-		r.Status = StatusSealed
-	}
-	return r, nil
-}
+// shardStates are the rows of shards as they were read, to say what became of an append that is not there.
+type shardStates map[message.ShardID]Appended
 
-// FindFlush says whether a flush whose outcome was unknown is in the log. known is a head the shard had before that flush. The answer is
-// final: the session that sent the flush is ended and the shard's lock was taken, so nothing can still arrive.
-func (s *Store) FindFlush(ctx context.Context, shard message.ShardID, id FlushID, known message.Offset) (Appended, bool, error) {
-	if err := s.endLost(ctx); err != nil {
-		return Appended{}, false, fmt.Errorf("find flush: %w", err)
-	}
+// scan reads rows of lock_shards or shard_states.
+func (s shardStates) scan(rows pgx.Rows) error {
 	var r Appended
-	found := false
-	err := s.write(ctx, func(conn *pgxpool.Conn) error {
-		r, found = Appended{Shard: shard, Status: StatusAppended}, false
+	var sealed bool
+	var at time.Time
+	_, err := pgx.ForEachRow(rows, []any{&r.Shard, &r.Base, &r.ConfigVersion, &sealed, &at}, func() error {
+		r.Status = StatusLeftOut
+		if sealed {
+			r.Status = StatusSealed
+		}
+		s[r.Shard] = r
+		return nil
+	})
+	return err
+}
+
+func (s shardStates) of(shard message.ShardID) Appended {
+	if r, ok := s[shard]; ok {
+		return r
+	}
+	return Appended{Shard: shard, Status: StatusGone}
+}
+
+// Sought is one append of a flush whose outcome is unknown.
+type Sought struct {
+	Shard   message.ShardID
+	FlushID FlushID
+	Known   message.Offset // a head the shard had before the flush, or 0
+}
+
+// FindFlush says whether a flush whose outcome was unknown is in the log: it is if any of its appends is, for they were one transaction. Each append is
+// answered at its index as Flush would have: StatusAppended, or why nothing of it is there. The answer is final: the session that sent the flush
+// is ended and the shards' locks were taken, so nothing can still arrive.
+func (s *Store) FindFlush(ctx context.Context, sought []Sought) (results []Appended, found bool, err error) {
+	if err := s.endLost(ctx); err != nil {
+		return nil, false, fmt.Errorf("find flush: %w", err)
+	}
+	shards, known, ids := make([]int64, len(sought)), make([]int64, len(sought)), make([][16]byte, len(sought))
+	for i, a := range sought {
+		shards[i], known[i], ids[i] = int64(a.Shard), int64(a.Known), a.FlushID
+	}
+	states, there := shardStates{}, map[message.ShardID]Appended{}
+	err = s.write(ctx, func(conn *pgxpool.Conn) error {
+		clear(states)
+		clear(there)
 		batch := &pgx.Batch{}
 		batch.Queue("begin")
-		batch.Queue(s.sql.text("lock_shards"), []int64{int64(shard)}, []int64{0}).QueryRow(func(row pgx.Row) error {
-			var head message.Offset
-			var sealed bool
-			var at time.Time
-			if err := row.Scan(&r.Shard, &head, &r.ConfigVersion, &sealed, &at); !pg.IsNoRows(err) {
-				return err
-			}
-			return nil
-		})
-		batch.Queue(s.sql.text("find_flush"), shard, known, id).QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&r.Base, &r.Count, &r.CreatedAt)
-			if found = err == nil; pg.IsNoRows(err) {
+		batch.Queue(s.sql.text("lock_shards"), shards, make([]int64, len(sought))).Query(states.scan)
+		batch.Queue(s.sql.text("find_flush"), shards, known, ids).Query(func(rows pgx.Rows) error {
+			r := Appended{Status: StatusAppended}
+			_, err := pgx.ForEachRow(rows, []any{&r.Shard, &r.Base, &r.Count, &r.CreatedAt}, func() error {
+				r.ConfigVersion = states[r.Shard].ConfigVersion
+				there[r.Shard] = r
 				return nil
-			}
+			})
 			return err
 		})
 		batch.Queue("commit")
 		return conn.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
-		return Appended{}, false, fmt.Errorf("find flush: %w", err)
+		return nil, false, fmt.Errorf("find flush: %w", err)
 	}
-	return r, found, nil
+	results = make([]Appended, len(sought))
+	for i, a := range sought {
+		if r, ok := there[a.Shard]; ok {
+			results[i], found = r, true
+		} else {
+			results[i] = states.of(a.Shard)
+		}
+	}
+	return results, found, nil
 }

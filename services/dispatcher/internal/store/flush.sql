@@ -44,12 +44,11 @@ WITH moved AS (
 )
 SELECT m.id, m.base_offset, m.last_at, m.config_version FROM moved m;
 
--- name: shard_state
-SELECT id, head, config_version, sealed
-FROM dispatcher.shards
-WHERE id = @shard AND head >= 0
-ORDER BY head DESC
-LIMIT 1;
+-- name: shard_states
+-- What the shards' rows say now.
+SELECT s.id, s.head, s.config_version, s.sealed, dispatcher.clock()
+FROM unnest(@shards::bigint[], @known::bigint[]) AS r(shard_id, known)
+JOIN dispatcher.shards s ON s.id = ANY (ARRAY[r.shard_id]) AND s.head >= r.known;
 
 -- name: lock_shards
 -- Locks shard rows in the order of their ids and says what holds once all are locked.
@@ -60,9 +59,10 @@ ORDER BY r.shard_id
 FOR UPDATE OF s;
 
 -- name: find_flush
-SELECT base_offset, count, created_at
-FROM dispatcher.segments
-WHERE shard_id = @shard AND base_offset >= @known AND flush_id = @flush_id;
+-- Runs after the locks were given, so that it sees what the flush committed.
+SELECT s.shard_id, s.base_offset, s.count, s.created_at
+FROM unnest(@shards::bigint[], @known::bigint[], @flush_ids::uuid[]) AS r(shard_id, known, flush_id)
+JOIN dispatcher.segments s ON s.shard_id = ANY (ARRAY[r.shard_id]) AND s.base_offset >= r.known AND s.flush_id = r.flush_id;
 
 -- name: find_keys
 SELECT key, "offset", body_hash, answer, created_at

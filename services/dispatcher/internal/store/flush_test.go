@@ -108,7 +108,7 @@ func TestFlushToSealedAndUnknownShardsSaysSoAndHarmsNoOther(t *testing.T) {
 	require.Equal(t, 1, scan[int](b, "SELECT count(*) FROM dispatcher.segments"))
 }
 
-func TestFlushThatKnewTooHighAHeadAppendsAllTheSame(t *testing.T) {
+func TestFlushThatKnewTooHighAHeadLeavesThatShardOut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	shard, other := b.shard(), b.shard()
@@ -118,10 +118,15 @@ func TestFlushThatKnewTooHighAHeadAppendsAllTheSame(t *testing.T) {
 	results, err := b.store.Flush(t.Context(), []store.Append{a, plain})
 	require.NoError(t, err)
 
+	require.Equal(t, store.StatusLeftOut, results[0].Status)
+	require.Equal(t, store.StatusAppended, results[1].Status)
+
+	a.Known = 0
+	results, err = b.store.Flush(t.Context(), []store.Append{a})
+	require.NoError(t, err)
 	require.Equal(t, store.StatusAppended, results[0].Status)
 	require.Equal(t, message.Offset(0), results[0].Base)
 	require.Equal(t, 2, results[0].Count)
-	require.Equal(t, store.StatusAppended, results[1].Status)
 }
 
 func TestFlushRefusesTwoSegmentsOfOneShard(t *testing.T) {
@@ -249,7 +254,7 @@ func TestFindFlushIsRightWhenTheCallerGaveUp(t *testing.T) {
 
 		_, err := b.store.Flush(ctx, []store.Append{a})
 		cancel()
-		_, found, ferr := b.store.FindFlush(t.Context(), shard, a.FlushID, 0)
+		_, found, ferr := b.store.FindFlush(t.Context(), []store.Sought{{Shard: shard, FlushID: a.FlushID}})
 		require.NoError(t, ferr)
 
 		require.Equal(t, 1, scan[int](b, "SELECT count(*) FILTER (WHERE flush_id = $1) + $2 FROM dispatcher.segments", a.FlushID, 1-toInt(found)))

@@ -109,13 +109,13 @@ func TestFlushCutOffAtCommitIsNeitherLostNorDoubled(t *testing.T) {
 				if !pg.IsOutcomeUnknown(err) {
 					return fmt.Errorf("a cut in its only message leaves the outcome open: %w", err)
 				}
-				found, ok, err := s.FindFlush(b.t.Context(), shard, a.FlushID, 0)
+				found, ok, err := s.FindFlush(b.t.Context(), []store.Sought{{Shard: shard, FlushID: a.FlushID}})
 				if err != nil {
 					return err
 				}
 				if ok {
-					if found.Base != 0 || found.Count != 2 || found.CreatedAt.IsZero() {
-						return fmt.Errorf("found %+v", found)
+					if found[0].Base != 0 || found[0].Count != 2 || found[0].CreatedAt.IsZero() {
+						return fmt.Errorf("found %+v", found[0])
 					}
 					return nil
 				}
@@ -152,7 +152,7 @@ func TestKeyedFlushCutOffAtCommitIsNeitherLostNorDoubled(t *testing.T) {
 				if !pg.IsOutcomeUnknown(err) && !pg.IsRetryable(err) {
 					return err
 				}
-				if _, _, err := s.FindFlush(b.t.Context(), shard, flushID(), 0); err != nil { // ends what was lost; the key does the rest
+				if _, _, err := s.FindFlush(b.t.Context(), []store.Sought{{Shard: shard, FlushID: flushID()}}); err != nil { // ends what was lost; the key does the rest
 					return err
 				}
 			}

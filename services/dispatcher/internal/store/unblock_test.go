@@ -125,7 +125,7 @@ func TestNobodyIsAnsweredWhileALostSessionLives(t *testing.T) {
 	var group errgroup.Group
 	for range 2 {
 		group.Go(func() error {
-			_, _, err := b.store.FindFlush(t.Context(), shard, flushID(), 0)
+			_, _, err := b.store.FindFlush(t.Context(), []store.Sought{{Shard: shard, FlushID: flushID()}})
 			if err == nil {
 				return errors.New("answered")
 			}
@@ -135,7 +135,7 @@ func TestNobodyIsAnsweredWhileALostSessionLives(t *testing.T) {
 	require.NoError(t, group.Wait())
 	thaw()
 	require.Eventually(t, func() bool {
-		_, found, err := b.store.FindFlush(t.Context(), shard, flushID(), 0)
+		_, found, err := b.store.FindFlush(t.Context(), []store.Sought{{Shard: shard, FlushID: flushID()}})
 		return err == nil && !found
 	}, 10*time.Second, time.Millisecond)
 }
