@@ -57,12 +57,15 @@ func TestAPushWithAKeyIsSentAgainOnceElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	got := b.do(t.Context(), push("q", "k", "x"))
-	b.own.next()
+	first := b.own.next()
 	b.own.stop()
 
-	b.other.next().answer(pushed("second"))
+	second := b.other.next()
+	second.answer(pushed("second"))
 
 	o := <-got
+	require.False(t, first.op.GetPush().GetResent())
+	require.True(t, second.op.GetPush().GetResent(), "the queue may keep no keys")
 	require.NoError(t, o.err)
 	require.Equal(t, "second", o.res.GetPush().GetResults()[0].GetMessageId())
 

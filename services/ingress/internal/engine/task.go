@@ -125,6 +125,11 @@ func (t *task) again(err error) error {
 	}
 	t.x.metrics.moved.Inc()
 	op := &dispatcherv1.Operation{Tenant: t.op.GetTenant(), Actor: t.op.GetActor(), Op: t.op.GetOp()}
+	if push := t.op.GetPush(); push != nil && t.out { // where the queue ignores keys, only the dispatcher knows
+		op.Op = &dispatcherv1.Operation_Push{Push: &queuev1.PushRequest{
+			Queue: push.GetQueue(), Items: push.GetItems(), IdempotencyKey: push.GetIdempotencyKey(), Resent: true,
+		}}
+	}
 	if pop := t.op.GetPop(); pop != nil {
 		moved := proto.CloneOf(pop) // the lost stream may still be reading the first one
 		moved.Wait = durationpb.New(t.waitLeft())

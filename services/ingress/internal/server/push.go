@@ -50,7 +50,9 @@ func (v *verbs) preparePush(ctx context.Context, req *queuev1.PushRequest, fault
 		good = append(good, it)
 	}
 	if len(good) > 0 {
-		op.Op = &dispatcherv1.Operation_Push{Push: &queuev1.PushRequest{Queue: req.GetQueue(), IdempotencyKey: req.GetIdempotencyKey(), Items: good}}
+		op.Op = &dispatcherv1.Operation_Push{Push: &queuev1.PushRequest{
+			Queue: req.GetQueue(), IdempotencyKey: req.GetIdempotencyKey(), Items: good, Resent: req.GetResent(),
+		}}
 		p.op = op
 	}
 	return p, nil

@@ -25,6 +25,7 @@ type Item struct {
 type Push struct {
 	Items          []Item
 	IdempotencyKey string
+	Resent         bool
 }
 
 // ParsePush reads a push body: {"items":[...]}, or the fields of one item directly. More than maxItems items end the scan at once, so that a body
@@ -64,6 +65,10 @@ func (p *pushParser) field(name string) error {
 	case "idempotency_key":
 		text, err := p.scan.Text(name)
 		p.out.IdempotencyKey = text
+		return err
+	case "resent":
+		again, err := p.scan.Bool(name)
+		p.out.Resent = again
 		return err
 	}
 	p.short = name
