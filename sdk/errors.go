@@ -88,10 +88,17 @@ func fromItem(e *queuev1.ItemError) error {
 	return &Error{Code: e.GetCode(), Status: codes.InvalidArgument, Message: e.GetMessage(), Field: e.GetField()}
 }
 
+// statusOf returns the gRPC code of an error of this package, or Unknown.
+func statusOf(err error) codes.Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Status
+	}
+	return codes.Unknown
+}
+
 // isAway reports whether the node was not reachable or is going away, so that another may be tried.
 func isAway(err error) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && e.Status == codes.Unavailable
+	return statusOf(err) == codes.Unavailable
 }
 
 // RetryAfter makes a handler's error say when the message should come again, instead of the queue's backoff.

@@ -95,16 +95,27 @@ func (n *node) PushStream(stream grpc.BidiStreamingServer[queuev1.PushStreamRequ
 			count := len(n.pushes)
 			n.mu.Unlock()
 			answer, err := n.onPush(count, e.GetRequest())
-			if err != nil {
+			entry := &queuev1.PushStreamResponse_Entry{RequestId: e.GetRequestId(), Response: answer}
+			if one, ok := errors.AsType[*entryError](err); ok {
+				entry.Error, entry.ErrorStatus = &queuev1.ItemError{Code: one.reason}, int32(one.code)
+			} else if err != nil {
 				return err
 			}
-			resp.Entries = append(resp.Entries, &queuev1.PushStreamResponse_Entry{RequestId: e.GetRequestId(), Response: answer})
+			resp.Entries = append(resp.Entries, entry)
 		}
 		if err := stream.Send(resp); err != nil {
 			return err
 		}
 	}
 }
+
+// entryError answers one push; any other error ends the stream.
+type entryError struct {
+	code   codes.Code
+	reason string
+}
+
+func (e *entryError) Error() string { return e.reason }
 
 func (n *node) Pop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
 	n.mu.Lock()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"google.golang.org/grpc/codes"
+
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
 
@@ -59,17 +61,23 @@ func (c *Client) Push(ctx context.Context, queue string, messages ...Message) ([
 	return results, nil
 }
 
-// pushRequest sends one request and repeats it while that is safe: nothing was sent yet, or every message has an idempotency key.
+// pushRequest sends one request and repeats it while that is safe: nothing was sent yet, or every message has an idempotency key. A repetition says that
+// it is one, for the queue may keep no keys; then the server refuses it.
 func (c *Client) pushRequest(ctx context.Context, req *queuev1.PushRequest, keyed bool) (*queuev1.PushResponse, error) {
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
 		resp, err := c.pusher.push(ctx, req)
 		switch {
 		case err == nil:
 			return resp, nil
+		case Code(err) == "OUTCOME_UNKNOWN" && statusOf(err) == codes.FailedPrecondition:
+			return nil, err
 		case errors.Is(err, ErrOutcomeUnknown) && !keyed, errors.Is(err, ErrClosed), ctx.Err() != nil:
 			return nil, err
 		case !errors.Is(err, ErrOutcomeUnknown) && !isAway(err):
 			return nil, err
+		}
+		if errors.Is(err, ErrOutcomeUnknown) && !req.GetResent() {
+			req = &queuev1.PushRequest{Queue: req.GetQueue(), Items: req.GetItems(), Resent: true} // the first one may still be read
 		}
 		if !sleep(ctx, rand.N(pause)+1) { //nolint:gosec // G404: jitter needs spread, not secrecy
 			return nil, err

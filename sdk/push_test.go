@@ -39,6 +39,25 @@ func TestAPushWithKeysIsRepeatedUntilItIsAnswered(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "m0", results[0].MessageID)
 	require.Len(t, n.pushes, 3)
+	for i, req := range n.pushes {
+		require.Equal(t, i > 0, req.GetResent(), "push %d", i)
+	}
+}
+
+func TestAPushWithKeysIsNotRepeatedWhereKeysAreIgnored(t *testing.T) {
+	t.Parallel()
+	n := start(t, &node{onPush: func(n int, _ *queuev1.PushRequest) (*queuev1.PushResponse, error) {
+		if n == 1 {
+			return nil, refusal(codes.Unavailable, "GONE")
+		}
+		return nil, &entryError{codes.FailedPrecondition, "OUTCOME_UNKNOWN"}
+	}})
+	c := dial(t, n)
+
+	_, err := c.Push(t.Context(), "q", postrider.Message{Payload: []byte("x"), IdempotencyKey: "k"})
+
+	require.ErrorIs(t, err, postrider.ErrOutcomeUnknown)
+	require.Len(t, n.pushes, 2)
 }
 
 func TestAPushGoesToTheNextNodeWhenTheFirstIsAway(t *testing.T) {
