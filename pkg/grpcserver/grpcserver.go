@@ -4,7 +4,9 @@
 // of package drain: health NOT_SERVING, DrainDelay, Draining closes, GracefulStop, and at DrainTimeout Stop. Handlers that wait (long polls, streams)
 // MUST watch Draining and return, or they hold the process up.
 //
-// Every error leaves as an apierr status, so nothing internal leaks; a panic becomes one too.
+// Every error leaves as an apierr status, so nothing internal leaks; a panic becomes one too. There is one exception: a message larger than MaxRecvBytes
+// is refused by grpc itself with a plain RESOURCE_EXHAUSTED, without our ErrorInfo. grpc writes that status while it receives, before an interceptor,
+// a handler or a codec sees anything, so nobody can say it better; clients MUST keep their messages below the limit rather than repeat such a call.
 package grpcserver
 
 import (

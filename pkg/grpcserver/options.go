@@ -34,7 +34,7 @@ type Options struct {
 	Public        bool
 	ClusterSecret config.Secret
 
-	MaxRecvBytes int           // largest message; 0: 40 MiB
+	MaxRecvBytes int           // largest message; a service's own limits are lower, so that it says itself what is too large; 0: 40 MiB
 	MaxDeadline  time.Duration // longest a unary call may take, whatever its caller asks; 0: 2 minutes
 	Reflection   bool          // serve the schema to tools
 	Loopback     bool          // also serve Self, the connection of this process to itself
