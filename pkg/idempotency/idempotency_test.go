@@ -97,15 +97,15 @@ func (*header) SetTrailer(metadata.MD) error     { return nil }
 func TestDoRunsOnceUnderAKeyAndEachTimeWithoutOne(t *testing.T) {
 	t.Parallel()
 	var runs []string
-	do := func(s string) (*wrapperspb.StringValue, error) {
-		runs = append(runs, s)
-		return wrapperspb.String(fmt.Sprint("answer ", len(runs))), nil
-	}
 	keeper := &memory{}
 	ask := func(key string) (string, bool, metadata.MD) {
 		h := &header{}
 		ctx := grpc.NewContextWithServerTransportStream(t.Context(), h)
-		resp, replayed, err := idempotency.Do(ctx, keeper, "plain", idempotency.Request{Key: key}, &wrapperspb.StringValue{}, do)
+		resp, replayed, err := idempotency.Do(ctx, keeper, "plain", idempotency.Request{Key: key}, &wrapperspb.StringValue{},
+			func(s string) (*wrapperspb.StringValue, error) {
+				runs = append(runs, s)
+				return wrapperspb.String(fmt.Sprint("answer ", len(runs))), nil
+			})
 		require.NoError(t, err)
 		return resp.GetValue(), replayed, h.md
 	}

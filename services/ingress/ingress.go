@@ -56,6 +56,7 @@ func serve(ctx context.Context, cfg Config, env run.Env) error {
 	}
 	db, err := pg.Open(ctx, cfg.DatabaseURL.Reveal(), pg.Options{
 		AppName: "postrider-ingress", MaxConns: cfg.PoolSize, Traces: env.Traces, Clock: env.Clock,
+		RuntimeParams: map[string]string{"idle_in_transaction_session_timeout": "3s"}, // a node that vanished keeps no lock
 	})
 	if err != nil {
 		return &startError{"open database", err}
@@ -132,7 +133,7 @@ func (p *parts) build(ctx context.Context) (err error) {
 func (p *parts) surface(ctx context.Context) (err error) {
 	cfg, env := p.cfg, p.env
 	needs := server.Needs{
-		Exchange: p.exchange, Store: p.store, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
+		Exchange: p.exchange, Store: adminStore{p.store}, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
 		Draining: p.web.Draining(), Clock: env.Clock, Log: env.Log,
 	}
 	if cfg.Auth == authOn {
@@ -182,7 +183,8 @@ func (p *parts) close() {
 }
 
 func (p *parts) outer() []run.Part {
-	parts := append(p.mesh.parts(), run.Part{Name: "admin", Run: p.admin.Run})
+	parts := append(p.mesh.parts(), run.Part{Name: "admin", Run: p.admin.Run},
+		run.Part{Name: "housekeeper", Run: loop.NewHousekeeper(p.store, p.env.Clock, p.env.Log).Run})
 	if p.adminKey != nil {
 		parts = append(parts, run.Part{Name: "admin_key", Run: p.adminKey.Run})
 	}

@@ -9,18 +9,26 @@ import (
 
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/idempotency"
 	"postrider.dev/pkg/tenant"
 	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	"postrider.dev/services/ingress/internal/domain"
 )
 
-// AdminStore keeps tenants and keys; store.Store is one.
-type AdminStore interface {
+// AdminVerbs change tenants and keys; store.Store has them.
+type AdminVerbs interface {
 	CreateTenant(ctx context.Context, by tenant.Caller, id tenant.ID) (domain.Tenant, error)
-	ListTenants(ctx context.Context) ([]domain.Tenant, error)
 	CreateKey(ctx context.Context, by tenant.Caller, key domain.APIKey) (domain.APIKey, error)
-	ListKeys(ctx context.Context, id tenant.ID) ([]domain.APIKey, error)
 	RevokeKey(ctx context.Context, by tenant.Caller, id domain.KeyID, within tenant.ID) error
+}
+
+// AdminStore keeps tenants and keys, and what requests with an idempotency key were answered.
+type AdminStore interface {
+	AdminVerbs
+	idempotency.Keeper[AdminVerbs]
+
+	ListTenants(ctx context.Context) ([]domain.Tenant, error)
+	ListKeys(ctx context.Context, id tenant.ID) ([]domain.APIKey, error)
 	ListNodes(ctx context.Context) ([]domain.Node, error)
 }
 
@@ -41,14 +49,15 @@ func (s *adminService) CreateTenant(ctx context.Context, req *adminv1.CreateTena
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	caller, _ := tenant.CallerFrom(ctx)
-	t, err := s.store.CreateTenant(ctx, caller, tenant.ID(req.GetId()))
-	if errors.Is(err, domain.ErrExists) {
-		return nil, apierr.AlreadyExists(reasonTenantExists, "there is a tenant of that id")
-	}
-	if err != nil {
-		return nil, wireError(err)
-	}
-	return &adminv1.CreateTenantResponse{Tenant: tenantToWire(t)}, nil
+	resp, _, err := once(ctx, s, adminv1.AdminService_CreateTenant_FullMethodName, req, &adminv1.CreateTenantResponse{},
+		func(st AdminVerbs) (*adminv1.CreateTenantResponse, error) {
+			t, err := st.CreateTenant(ctx, caller, tenant.ID(req.GetId()))
+			if errors.Is(err, domain.ErrExists) {
+				return nil, apierr.AlreadyExists(reasonTenantExists, "there is a tenant of that id")
+			}
+			return &adminv1.CreateTenantResponse{Tenant: tenantToWire(t)}, err
+		})
+	return resp, err
 }
 
 func (s *adminService) ListTenants(ctx context.Context, _ *adminv1.ListTenantsRequest) (*adminv1.ListTenantsResponse, error) {
@@ -85,9 +94,6 @@ func (s *adminService) CreateAPIKey(ctx context.Context, req *adminv1.CreateAPIK
 	if err != nil {
 		return nil, err
 	}
-	if at := req.GetExpiresAt(); at != nil && !at.AsTime().After(s.clk.Now()) {
-		return nil, apierr.InvalidArgument(reasonExpiryPast, "expires_at", "expires_at has passed")
-	}
 	key, secret, err := domain.NewKey(domain.Random())
 	if err != nil {
 		return nil, err
@@ -98,15 +104,30 @@ func (s *adminService) CreateAPIKey(ctx context.Context, req *adminv1.CreateAPIK
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	made, err := s.store.CreateKey(ctx, caller, record)
+	resp, replayed, err := once(ctx, s, adminv1.AdminService_CreateAPIKey_FullMethodName, req, &adminv1.CreateAPIKeyResponse{},
+		func(st AdminVerbs) (*adminv1.CreateAPIKeyResponse, error) {
+			return s.createKey(ctx, st, caller, record)
+		})
+	if err != nil {
+		return nil, err
+	}
+	if !replayed { // the answer that is remembered has no secret
+		resp.Secret = secret
+	}
+	s.keyChanged(domain.KeyID(resp.GetKey().GetId()))
+	return resp, nil
+}
+
+// createKey makes a key and returns the answer without its secret.
+func (s *adminService) createKey(ctx context.Context, st AdminVerbs, by tenant.Caller, key domain.APIKey) (*adminv1.CreateAPIKeyResponse, error) {
+	if !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(s.clk.Now()) {
+		return nil, apierr.InvalidArgument(reasonExpiryPast, "expires_at", "expires_at has passed")
+	}
+	made, err := st.CreateKey(ctx, by, key)
 	if errors.Is(err, domain.ErrNotFound) {
 		return nil, apierr.NotFound(reasonTenantNotFound, "there is no tenant of that id")
 	}
-	if err != nil {
-		return nil, wireError(err)
-	}
-	s.keyChanged(made.ID)
-	return &adminv1.CreateAPIKeyResponse{Key: keyToWire(made), Secret: secret}, nil
+	return &adminv1.CreateAPIKeyResponse{Key: keyToWire(made)}, err
 }
 
 func (s *adminService) ListAPIKeys(ctx context.Context, req *adminv1.ListAPIKeysRequest) (*adminv1.ListAPIKeysResponse, error) {
@@ -143,15 +164,19 @@ func (s *adminService) RevokeAPIKey(ctx context.Context, req *adminv1.RevokeAPIK
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	id := domain.KeyID(req.GetId())
-	err := s.store.RevokeKey(ctx, caller, id, within)
-	if errors.Is(err, domain.ErrNotFound) {
-		return nil, apierr.NotFound(reasonKeyNotFound, "there is no key of that id")
-	}
+	resp, _, err := once(ctx, s, adminv1.AdminService_RevokeAPIKey_FullMethodName, req, &adminv1.RevokeAPIKeyResponse{},
+		func(st AdminVerbs) (*adminv1.RevokeAPIKeyResponse, error) {
+			err := st.RevokeKey(ctx, caller, id, within)
+			if errors.Is(err, domain.ErrNotFound) {
+				return nil, apierr.NotFound(reasonKeyNotFound, "there is no key of that id")
+			}
+			return &adminv1.RevokeAPIKeyResponse{}, err
+		})
 	if err != nil {
-		return nil, wireError(err)
+		return nil, err
 	}
 	s.keyChanged(id)
-	return &adminv1.RevokeAPIKeyResponse{}, nil
+	return resp, nil
 }
 
 func (s *adminService) ListNodes(ctx context.Context, _ *adminv1.ListNodesRequest) (*adminv1.ListNodesResponse, error) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/idempotency"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/domain/jsonscan"
@@ -47,6 +48,9 @@ func wireError(err error) error {
 	if e, ok := errors.AsType[*jsonscan.Error](err); ok {
 		out := apierr.InvalidArgument(e.Code, e.Field, fmt.Sprintf("%s (at byte %d)", e.Detail, e.Offset))
 		return out.With("offset", e.Offset)
+	}
+	if e := idempotency.WireError(err); e != nil {
+		return e
 	}
 	if e, ok := errors.AsType[*engine.TooLargeError](err); ok {
 		return apierr.PayloadTooLarge("", fmt.Sprintf("the request has %d bytes, headers and names among them; at most %d are allowed", e.Size, e.Limit)).
@@ -102,7 +106,7 @@ func itemError(e *queuev1.ItemError) *apierr.Error {
 		out := apierr.PayloadTooLarge(e.GetField(), e.GetMessage())
 		out.Reason = domain.CodeTooLarge
 		return out
-	case "IDEMPOTENCY_KEY_REUSED":
+	case idempotency.ReasonReused:
 		return apierr.Unprocessable(e.GetCode(), e.GetField(), e.GetMessage())
 	case reasonDatabaseAway:
 		return apierr.Unavailable(e.GetCode(), e.GetMessage(), retrySoon)

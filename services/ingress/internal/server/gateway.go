@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/idempotency"
 	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
@@ -31,8 +32,8 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn) (*runtime.ServeMux, 
 		runtime.WithDisableHTTPMethodOverride(), // a method that changes after the policy was applied would go around it
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithIncomingHeaderMatcher(incoming),
-		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
-		runtime.WithMetadata(apiKey),
+		runtime.WithOutgoingHeaderMatcher(func(name string) (string, bool) { return replayedHeader, name == idempotency.ReplayedMetadata }),
+		runtime.WithMetadata(carried),
 		runtime.WithErrorHandler(func(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 			apierr.WriteHTTP(w, r, err)
 		}),
@@ -46,12 +47,16 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn) (*runtime.ServeMux, 
 	return mux, nil
 }
 
-// incoming lets nothing through by itself: Authorization travels anyway, and X-API-Key by apiKey.
+// incoming lets nothing through by itself: Authorization travels anyway, and what carried says.
 func incoming(string) (string, bool) { return "", false }
 
-func apiKey(_ context.Context, r *http.Request) metadata.MD {
+// carried is the API key and, of what changes something, the idempotency key, which vet has checked.
+func carried(_ context.Context, r *http.Request) metadata.MD {
 	md := metadata.MD{}
 	md.Append("x-api-key", r.Header.Values("X-Api-Key")...)
+	if r.Method != http.MethodGet {
+		md.Append(idempotency.Metadata, r.Header.Values(idempotency.Header)...)
+	}
 	return md
 }
 
@@ -76,6 +81,11 @@ func (s *Server) viaGateway(p domain.Policy) http.HandlerFunc {
 
 func (s *Server) vet(r *http.Request, m proto.Message, body []byte, bound []string) error {
 	d := wire.Decoder{Bound: bound}
+	if r.Method != http.MethodGet {
+		if _, err := idempotency.Check(r.Header.Values(idempotency.Header)); err != nil {
+			return err
+		}
+	}
 	if r.Method != http.MethodPost && len(body) > 0 {
 		return apierr.InvalidArgument("UNEXPECTED_BODY", "", "this request has no body")
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/grpcserver"
 	"postrider.dev/pkg/httpserver"
+	"postrider.dev/pkg/idempotency"
 	"postrider.dev/pkg/memnet"
 	"postrider.dev/pkg/run"
 	"postrider.dev/pkg/tenant"
@@ -70,6 +72,7 @@ type fakeExchange struct {
 	ops      []*dispatcherv1.Operation
 	controls []proto.Message
 	callers  []tenant.Caller
+	keys     []string // idempotency keys of controls; "again" is answered as a replay
 	released []string
 	answer   func(op *dispatcherv1.Operation) (*dispatcherv1.Result, error)
 	control  func(req, resp proto.Message) error
@@ -135,13 +138,21 @@ func (x *fakeExchange) Control(ctx context.Context, _, _ string, _ bool, fn func
 
 type recorder struct{ x *fakeExchange }
 
-func (r *recorder) Invoke(ctx context.Context, _ string, args, reply any, _ ...grpc.CallOption) error {
+func (r *recorder) Invoke(ctx context.Context, _ string, args, reply any, opts ...grpc.CallOption) error {
 	caller, _ := tenant.CallerFrom(ctx)
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	keys := sent.Get(idempotency.Metadata)
+	for _, opt := range opts {
+		if header, ok := opt.(grpc.HeaderCallOption); ok && slices.Equal(keys, []string{"again"}) {
+			*header.HeaderAddr = metadata.Pairs(idempotency.ReplayedMetadata, "true")
+		}
+	}
 	req, _ := args.(proto.Message)
 	resp, _ := reply.(proto.Message)
 	r.x.mu.Lock()
 	r.x.controls = append(r.x.controls, req)
 	r.x.callers = append(r.x.callers, caller)
+	r.x.keys = append(r.x.keys, keys...)
 	control := r.x.control
 	r.x.mu.Unlock()
 	if control != nil {
@@ -316,7 +327,26 @@ func (s *surface) as(key string) context.Context {
 	return metadata.AppendToOutgoingContext(s.t.Context(), "authorization", "Bearer "+key)
 }
 
-type fakeStore struct{}
+type fakeStore struct{ kept sync.Map } // of string to []byte
+
+// Once keeps answers by their keys alone; the key "reused" is refused, and so is "busy".
+func (s *fakeStore) Once(_ context.Context, req idempotency.Request, do func(server.AdminVerbs) ([]byte, error)) ([]byte, bool, error) {
+	switch req.Key {
+	case "reused":
+		return nil, false, idempotency.ErrReused
+	case "busy":
+		return nil, false, idempotency.ErrInUse
+	}
+	if answer, ok := s.kept.Load(req.Method + req.Key); ok {
+		kept, _ := answer.([]byte)
+		return kept, true, nil
+	}
+	answer, err := do(s)
+	if err == nil {
+		s.kept.Store(req.Method+req.Key, answer)
+	}
+	return answer, false, err
+}
 
 func (*fakeStore) CreateTenant(_ context.Context, _ tenant.Caller, id tenant.ID) (domain.Tenant, error) {
 	return domain.Tenant{ID: id, CreatedAt: t0()}, nil

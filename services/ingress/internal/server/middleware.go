@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"postrider.dev/pkg/idempotency"
 	"postrider.dev/pkg/obs"
 )
 
@@ -16,7 +17,7 @@ const (
 	requestIDHeader   = "X-Request-Id"
 	maxRequestIDBytes = 128
 	drainingHeader    = "Postrider-Draining"
-	replayedHeader    = "Idempotency-Replayed"
+	replayedHeader    = idempotency.ReplayedHeader
 	corsMaxAge        = 600 // seconds
 )
 
@@ -60,7 +61,7 @@ func (s *Server) cors() func(http.Handler) http.Handler {
 	return cors.Handler(cors.Options{
 		AllowedOrigins: s.cfg.CORSOrigins,
 		AllowedMethods: []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete},
-		AllowedHeaders: []string{"Authorization", "X-Api-Key", "Content-Type", "Idempotency-Key", "traceparent", requestIDHeader},
+		AllowedHeaders: []string{"Authorization", "X-Api-Key", "Content-Type", idempotency.Header, "traceparent", requestIDHeader},
 		ExposedHeaders: []string{requestIDHeader, drainingHeader, replayedHeader, "Retry-After"},
 		MaxAge:         corsMaxAge,
 	})

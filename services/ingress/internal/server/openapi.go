@@ -3,9 +3,11 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"unicode"
 
+	"postrider.dev/pkg/idempotency"
 	"postrider.dev/proto/gen/openapi"
 	"postrider.dev/services/ingress/internal/domain"
 )
@@ -42,6 +44,7 @@ func openapiDocument(policies []domain.Policy) ([]byte, error) {
 		}
 	}
 	describeHot(paths)
+	describeKeys(paths, policies)
 	return json.Marshal(doc)
 }
 
@@ -159,13 +162,7 @@ func describeHot(paths node) {
 		"207":     answer("Some items were accepted; the others say why not.", "PushResponse"),
 		"default": answer("No item was accepted: the first one's error, with all results.", "Problem"),
 	}
-	header := func(name, what string) node {
-		return node{"name": name, "in": "header", "required": false, "type": "string", "description": what}
-	}
-	params, _ := push["parameters"].([]any)
-	push["parameters"] = append(params,
-		header("Idempotency-Key", "Covers the whole request: a repeat answers what the first one answered, with the header Idempotency-Replayed."),
-		header("traceparent", "Put into the headers of messages that have none."))
+	addHeader(push, "traceparent", "Put into the headers of messages that have none.")
 	pop := child(child(paths, "/v1/queues/{queue}/pop"), "post")
 	responses := child(pop, "responses")
 	responses["204"] = node{"description": "Nothing was ready in time. With the header Postrider-Draining: true, ask again, elsewhere."}
@@ -173,6 +170,40 @@ func describeHot(paths node) {
 		for _, p := range params {
 			if param, ok := p.(node); ok && param["in"] == "body" {
 				param["required"] = false
+			}
+		}
+	}
+}
+
+func addHeader(op node, name, what string) {
+	params, _ := op["parameters"].([]any)
+	op["parameters"] = append(params, node{"name": name, "in": "header", "required": false, "type": "string", "description": what})
+}
+
+// describeKeys writes down what an idempotency key does on each route that changes something.
+func describeKeys(paths node, policies []domain.Policy) {
+	const once = "A repeat does nothing and answers what the first one answered, with the header Idempotency-Replayed, for "
+	for _, p := range policies {
+		if p.Method == "" || p.Method == http.MethodGet {
+			continue
+		}
+		op := operation(paths, p)
+		_, verb, _ := strings.Cut(p.Pattern, "/{queue}/")
+		switch verb {
+		case "messages":
+			addHeader(op, idempotency.Header, once+"the queue's idempotency window. It covers the whole request.")
+		case "pop":
+			addHeader(op, idempotency.Header, "Ignored: each pop is a lease of its own.")
+			continue
+		case "ack", "renew", "release":
+			addHeader(op, idempotency.Header, "Ignored: by the lease a repeat changes nothing and says so.")
+			continue
+		default:
+			addHeader(op, idempotency.Header, once+"24 h. Another request with it is refused (422), and one while the first still runs (409).")
+		}
+		for status, answer := range child(op, "responses") {
+			if answer, ok := answer.(node); ok && strings.HasPrefix(status, "2") {
+				child(answer, "headers")[idempotency.ReplayedHeader] = node{"type": "string", "description": "true where this is the first answer again."}
 			}
 		}
 	}

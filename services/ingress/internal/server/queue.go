@@ -18,6 +18,9 @@ type queueService struct {
 }
 
 func (s *queueService) Push(ctx context.Context, req *queuev1.PushRequest) (*queuev1.PushResponse, error) {
+	if err := pushKey(ctx, req); err != nil {
+		return nil, err
+	}
 	return s.verbs.push(ctx, req, nil, false)
 }
 
@@ -69,7 +72,7 @@ func (s *queueService) LookupMessage(ctx context.Context, req *queuev1.LookupMes
 }
 
 func (s *queueService) ConfigureQueue(ctx context.Context, req *queuev1.ConfigureQueueRequest) (*queuev1.ConfigureQueueResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.ConfigureQueue)
+	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.ConfigureQueue)
 }
 
 func (s *queueService) ListQueues(ctx context.Context, req *queuev1.ListQueuesRequest) (*queuev1.ListQueuesResponse, error) {
@@ -81,7 +84,7 @@ func (s *queueService) GetQueue(ctx context.Context, req *queuev1.GetQueueReques
 }
 
 func (s *queueService) DeleteQueue(ctx context.Context, req *queuev1.DeleteQueueRequest) (*queuev1.DeleteQueueResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.DeleteQueue)
+	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.DeleteQueue)
 }
 
 func (s *queueService) ListPartitions(ctx context.Context, req *queuev1.ListPartitionsRequest) (*queuev1.ListPartitionsResponse, error) {
@@ -89,11 +92,11 @@ func (s *queueService) ListPartitions(ctx context.Context, req *queuev1.ListPart
 }
 
 func (s *queueService) CreateGroup(ctx context.Context, req *queuev1.CreateGroupRequest) (*queuev1.CreateGroupResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.CreateGroup)
+	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.CreateGroup)
 }
 
 func (s *queueService) DeleteGroup(ctx context.Context, req *queuev1.DeleteGroupRequest) (*queuev1.DeleteGroupResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.DeleteGroup)
+	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.DeleteGroup)
 }
 
 func (s *queueService) ListDeadLetters(ctx context.Context, req *queuev1.ListDeadLettersRequest) (*queuev1.ListDeadLettersResponse, error) {
@@ -105,5 +108,5 @@ func (s *queueService) GetDeadLetter(ctx context.Context, req *queuev1.GetDeadLe
 }
 
 func (s *queueService) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDeadLettersRequest) (*queuev1.RedriveDeadLettersResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.RedriveDeadLetters)
+	return change(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.RedriveDeadLetters)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"postrider.dev/pkg/apierr"
+	"postrider.dev/pkg/idempotency"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/domain/jsonscan"
@@ -109,10 +110,18 @@ func (s *Server) restConfigure(w http.ResponseWriter, r *http.Request) {
 	}
 	req.Queue = param(r, "queue")
 	req.Reset_ = append(req.GetReset_(), reset...)
-	resp, err := s.queue.ConfigureQueue(r.Context(), req)
+	ctx, header, err := keyedCall(r)
 	if err != nil {
 		apierr.WriteHTTP(w, r, err)
 		return
+	}
+	resp, err := s.queue.ConfigureQueue(ctx, req)
+	if err != nil {
+		apierr.WriteHTTP(w, r, err)
+		return
+	}
+	if idempotency.Replayed(header.Header()) {
+		w.Header().Set(replayedHeader, "true")
 	}
 	writeJSON(w, http.StatusOK, resp)
 }

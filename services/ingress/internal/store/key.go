@@ -23,7 +23,7 @@ func (s *Store) Key(ctx context.Context, id domain.KeyID) (domain.APIKey, error)
 // CreateKey keeps a key for a tenant; domain.ErrNotFound if there is no such tenant.
 func (s *Store) CreateKey(ctx context.Context, by tenant.Caller, key domain.APIKey) (domain.APIKey, error) {
 	var out domain.APIKey
-	err := s.db.InTx(ctx, pg.ReadCommitted, func(tx pg.Tx) (err error) {
+	err := s.inTx(ctx, func(tx pg.Tx) (err error) {
 		if out, err = scanKey(tx.QueryRow(ctx, createKeySQL, keyArgs(key))); err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ const foreignKeyViolation = "23503"
 
 // EnsureKey makes the key exist as given: the administrator's key from the configuration. Repeating it changes and audits nothing.
 func (s *Store) EnsureKey(ctx context.Context, by tenant.Caller, key domain.APIKey) error {
-	err := s.db.InTx(ctx, pg.ReadCommitted, func(tx pg.Tx) error {
+	err := s.inTx(ctx, func(tx pg.Tx) error {
 		tag, err := tx.Exec(ctx, ensureKeySQL, keyArgs(key))
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
@@ -62,7 +62,7 @@ func (s *Store) ListKeys(ctx context.Context, id tenant.ID) ([]domain.APIKey, er
 // RevokeKey ends a key of the tenant, or of any tenant when within is empty. Revoking again changes nothing; domain.ErrNotFound if there is no
 // such key there.
 func (s *Store) RevokeKey(ctx context.Context, by tenant.Caller, id domain.KeyID, within tenant.ID) error {
-	err := s.db.InTx(ctx, pg.ReadCommitted, func(tx pg.Tx) error {
+	err := s.inTx(ctx, func(tx pg.Tx) error {
 		var owner tenant.ID
 		var changed bool
 		err := tx.QueryRow(ctx, revokeKeySQL, pgx.NamedArgs{"id": string(id), "within": string(within)}).Scan(&owner, &changed)

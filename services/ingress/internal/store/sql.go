@@ -23,4 +23,12 @@ var (
 	announceSQL string
 	//go:embed audit.sql
 	auditSQL string
+	//go:embed claim_request.sql
+	claimRequestSQL string
+	//go:embed find_request.sql
+	findRequestSQL string
+	//go:embed put_request.sql
+	putRequestSQL string
+	//go:embed trim_requests.sql
+	trimRequestsSQL string
 )

@@ -17,7 +17,10 @@ import (
 )
 
 // Store reads and writes the schema ingress. It is safe for concurrent use.
-type Store struct{ db *pg.DB }
+type Store struct {
+	db *pg.DB
+	tx pg.Tx // nil but inside Once: then every change is part of it
+}
 
 // New returns a store on db.
 func New(db *pg.DB) *Store { return &Store{db: db} }
@@ -25,10 +28,18 @@ func New(db *pg.DB) *Store { return &Store{db: db} }
 // Ready returns nil when the database answers.
 func (s *Store) Ready(ctx context.Context) error { return s.db.Ready(ctx) }
 
+// inTx runs fn in a transaction; see pg.DB.InTx.
+func (s *Store) inTx(ctx context.Context, fn func(pg.Tx) error) error {
+	if s.tx != nil {
+		return fn(s.tx)
+	}
+	return s.db.InTx(ctx, pg.ReadCommitted, fn)
+}
+
 // CreateTenant makes a tenant; domain.ErrExists if there is one.
 func (s *Store) CreateTenant(ctx context.Context, by tenant.Caller, id tenant.ID) (domain.Tenant, error) {
 	out := domain.Tenant{ID: id}
-	err := s.db.InTx(ctx, pg.ReadCommitted, func(tx pg.Tx) error {
+	err := s.inTx(ctx, func(tx pg.Tx) error {
 		if err := tx.QueryRow(ctx, createTenantSQL, pgx.NamedArgs{"id": string(id)}).Scan(&out.CreatedAt); err != nil {
 			return err
 		}

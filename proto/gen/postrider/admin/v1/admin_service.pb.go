@@ -474,9 +474,10 @@ func (x *CreateAPIKeyRequest) GetExpiresAt() *timestamppb.Timestamp {
 
 // CreateAPIKeyResponse holds the only copy of the secret.
 type CreateAPIKeyResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           *APIKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   *APIKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Empty in the answer to a repeat under the same idempotency key, since it is kept nowhere. Who did not get it revokes the key and makes another.
+	Secret        string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

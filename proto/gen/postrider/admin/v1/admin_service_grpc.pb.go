@@ -34,7 +34,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // AdminService manages tenants and API keys and shows the fleet. Tenants and nodes need an admin key of the default tenant;
-// keys of a tenant need an admin key of that tenant.
+// keys of a tenant need an admin key of that tenant. Calls that change something take an idempotency key, as those of QueueService do.
 type AdminServiceClient interface {
 	// CreateTenant creates a tenant; one that exists is an error.
 	CreateTenant(ctx context.Context, in *CreateTenantRequest, opts ...grpc.CallOption) (*CreateTenantResponse, error)
@@ -123,7 +123,7 @@ func (c *adminServiceClient) ListNodes(ctx context.Context, in *ListNodesRequest
 // for forward compatibility.
 //
 // AdminService manages tenants and API keys and shows the fleet. Tenants and nodes need an admin key of the default tenant;
-// keys of a tenant need an admin key of that tenant.
+// keys of a tenant need an admin key of that tenant. Calls that change something take an idempotency key, as those of QueueService do.
 type AdminServiceServer interface {
 	// CreateTenant creates a tenant; one that exists is an error.
 	CreateTenant(context.Context, *CreateTenantRequest) (*CreateTenantResponse, error)

@@ -46,6 +46,12 @@ const (
 //
 // QueueService is the public surface of queues. Every call belongs to the tenant of the caller's key.
 // Names (queue, partition, group, client id) are 1 to 255 bytes of UTF-8 without NUL; in a path they are percent-encoded.
+//
+// Calls that change something take an idempotency key, 1 to 255 bytes of printable ASCII, as metadata idempotency-key; over REST it is the header
+// Idempotency-Key. For 24 h (a push: for the queue's idempotency window) a repeat does nothing and answers what the first one answered, with the header
+// metadata idempotency-replayed (a push: with replayed). The key belongs to the tenant and the call. With another request it is refused with
+// IDEMPOTENCY_KEY_REUSED, and while the first is still running with IDEMPOTENCY_KEY_IN_USE; what failed is not remembered. Ack, Renew and Release
+// ignore a key, because by the lease a repeat changes nothing and says so; Pop ignores one, because each pop is a lease of its own.
 type QueueServiceClient interface {
 	// Push appends messages to one queue in one commit. Each item gets its own result: queued, duplicate, or failed with a
 	// typed error; an item that is refused never harms its neighbours. When Push answers, what it calls queued is durable.
@@ -273,6 +279,12 @@ func (c *queueServiceClient) RedriveDeadLetters(ctx context.Context, in *Redrive
 //
 // QueueService is the public surface of queues. Every call belongs to the tenant of the caller's key.
 // Names (queue, partition, group, client id) are 1 to 255 bytes of UTF-8 without NUL; in a path they are percent-encoded.
+//
+// Calls that change something take an idempotency key, 1 to 255 bytes of printable ASCII, as metadata idempotency-key; over REST it is the header
+// Idempotency-Key. For 24 h (a push: for the queue's idempotency window) a repeat does nothing and answers what the first one answered, with the header
+// metadata idempotency-replayed (a push: with replayed). The key belongs to the tenant and the call. With another request it is refused with
+// IDEMPOTENCY_KEY_REUSED, and while the first is still running with IDEMPOTENCY_KEY_IN_USE; what failed is not remembered. Ack, Renew and Release
+// ignore a key, because by the lease a repeat changes nothing and says so; Pop ignores one, because each pop is a lease of its own.
 type QueueServiceServer interface {
 	// Push appends messages to one queue in one commit. Each item gets its own result: queued, duplicate, or failed with a
 	// typed error; an item that is refused never harms its neighbours. When Push answers, what it calls queued is durable.

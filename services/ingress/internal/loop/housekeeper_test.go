@@ -1,0 +1,45 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"postrider.dev/pkg/clock"
+	"postrider.dev/services/ingress/internal/loop"
+)
+
+// trimmer answers in turn how many it forgot; a negative number is a failure.
+type trimmer struct{ answers []int }
+
+func (s *trimmer) TrimRequests(context.Context, int) (int, error) {
+	n := s.answers[0]
+	s.answers = s.answers[1:]
+	if n < 0 {
+		return 0, errors.New("away")
+	}
+	return n, nil
+}
+
+func TestTheHousekeeperTrimsAllOfItEachMinuteAndOutlivesFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &trimmer{answers: []int{1000, 1000, 3, -1, 0}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- loop.NewHousekeeper(s, clock.Real{}, zap.NewNop()).Run(ctx) }()
+
+		for _, left := range []int{2, 1, 0} {
+			<-time.After(time.Minute)
+			synctest.Wait()
+			require.Len(t, s.answers, left)
+		}
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
