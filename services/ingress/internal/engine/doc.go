@@ -7,6 +7,7 @@
 //
 // What holds:
 //   - Every task ends exactly once, with a result or an error; a stream that breaks ends or moves everything it carried.
+//   - A dispatcher that hangs is given up within about six seconds, however it was found: what it carried ends or moves.
 //   - A push without idempotency keys that was on the wire when its stream broke is never sent again: its outcome is unknown and said to be.
 //   - A pop whose client is gone gives back, uncharged, whatever it still leases.
 //   - Pushes that are submitted one after the other for one queue are sent in that order, also across a change to a better dispatcher (see lane);

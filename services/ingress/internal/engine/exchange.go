@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"slices"
@@ -24,7 +25,11 @@ type Config struct {
 	MaxOps   int64         // in flight, parked pops among them
 	MaxBytes int64         // of requests in flight
 	Patience time.Duration // how long an operation waits for a dispatcher to be up
+
+	HungAfter time.Duration // how long a dispatcher may leave the question open whether it lives; 0: 5 s
 }
+
+const defaultHungAfter = 5 * time.Second
 
 // Exchange sends operations to dispatchers. Use New; Run drives it.
 type Exchange struct {
@@ -51,6 +56,7 @@ type Exchange struct {
 
 // New returns an exchange without dispatchers.
 func New(dial func(addr string) (*grpc.ClientConn, error), clk clock.Clock, log *zap.Logger, reg prometheus.Registerer, cfg Config) (*Exchange, error) {
+	cfg.HungAfter = cmp.Or(cfg.HungAfter, defaultHungAfter)
 	m, err := newMetrics(reg)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"postrider.dev/pkg/clock"
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // dispatcher is a scripted peer: a test reads what arrives and answers by hand.
 type dispatcher struct {
 	dispatcherv1.UnimplementedDispatcherServiceServer
+	healthpb.UnimplementedHealthServer
 
 	t        *testing.T
 	addr     string
@@ -37,6 +39,48 @@ type dispatcher struct {
 	arrived  chan arrival
 	auto     bool // answer pushes at once
 	finished chan struct{}
+	probes   chan struct{} // gets a token, if there is room, when it is asked whether it lives
+
+	mu   sync.Mutex    // guards hung
+	hung chan struct{} // not nil: nothing is answered until it is closed
+}
+
+// hang is what SIGSTOP does: connections stay and nothing is answered.
+func (d *dispatcher) hang() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hung = make(chan struct{})
+}
+
+func (d *dispatcher) unhang() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.hung)
+	d.hung = nil
+}
+
+// probed waits until the dispatcher was asked n times.
+func (d *dispatcher) probed(n int) {
+	for range n {
+		<-d.probes
+	}
+}
+
+func (d *dispatcher) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	d.mu.Lock()
+	hung := d.hung
+	d.mu.Unlock()
+	if hung != nil {
+		select {
+		case <-hung:
+		case <-ctx.Done():
+		}
+	}
+	select {
+	case d.probes <- struct{}{}:
+	default:
+	}
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil // an answer all the same
 }
 
 type arrival struct {
@@ -80,6 +124,7 @@ func (d *dispatcher) start() {
 	d.server = grpc.NewServer(serverOptions()...)
 	d.finished = make(chan struct{})
 	dispatcherv1.RegisterDispatcherServiceServer(d.server, d)
+	healthpb.RegisterHealthServer(d.server, d)
 	go func() {
 		defer close(d.finished)
 		_ = d.server.Serve(l) // ends by stop
@@ -142,7 +187,7 @@ func setup(t *testing.T, change ...func(*engine.Config)) *bundle {
 	require.NoError(t, err)
 	b := &bundle{Exchange: x, ended: make(chan error, 1)}
 	for i, d := range []**dispatcher{&b.own, &b.other} {
-		*d = &dispatcher{t: t, addr: "mem:d" + strconv.Itoa(i), network: network, arrived: make(chan arrival, 10_000)}
+		*d = &dispatcher{t: t, addr: "mem:d" + strconv.Itoa(i), network: network, arrived: make(chan arrival, 10_000), probes: make(chan struct{}, 1)}
 		(*d).start()
 		t.Cleanup(func() { (*d).stop() })
 	}

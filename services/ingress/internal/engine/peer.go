@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"postrider.dev/pkg/obs"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
@@ -37,6 +38,7 @@ type peer struct {
 	conn    *grpc.ClientConn
 	client  dispatcherv1.DispatcherServiceClient
 	control queuev1.QueueServiceClient
+	health  healthpb.HealthClient
 	streams []*stream
 	cancel  context.CancelFunc
 	ended   chan struct{}
@@ -54,7 +56,7 @@ func (x *Exchange) newPeer(ctx context.Context, t Target) (*peer, error) {
 	}
 	p := &peer{
 		x: x, target: t, conn: conn, client: dispatcherv1.NewDispatcherServiceClient(conn),
-		control: queuev1.NewQueueServiceClient(conn), ended: make(chan struct{}),
+		control: queuev1.NewQueueServiceClient(conn), health: healthpb.NewHealthClient(conn), ended: make(chan struct{}),
 	}
 	for range x.cfg.Streams {
 		p.streams = append(p.streams, newStream(p))
@@ -64,13 +66,27 @@ func (x *Exchange) newPeer(ctx context.Context, t Target) (*peer, error) {
 	return p, nil
 }
 
-// run keeps all streams open until ctx ends.
+// run keeps all streams open until ctx ends, except while the dispatcher hangs.
 func (p *peer) run(ctx context.Context) {
 	defer close(p.ended)
+	for ctx.Err() == nil {
+		p.live(ctx)
+		if ctx.Err() == nil {
+			p.x.log.Warn("dispatcher hangs: it is given up until it answers", obs.Addr(p.target.Addr))
+			p.untilAnswered(ctx)
+		}
+	}
+}
+
+// live keeps all streams open until the dispatcher hangs or ctx ends. What they carried has ended or moved when it returns.
+func (p *peer) live(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for _, s := range p.streams {
 		wg.Go(func() { p.keep(ctx, s) })
 	}
+	p.untilHung(ctx)
+	cancel()
 	wg.Wait()
 }
 
