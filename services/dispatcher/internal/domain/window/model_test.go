@@ -141,6 +141,9 @@ func (w *world) item(tok token) window.Item {
 		Through: rapid.IntRange(0, 2).Draw(t, "through") == 0,
 		Verdict: rapid.SampledFrom([]window.Verdict{window.Ack, window.Ack, window.Nack, window.Reject}).Draw(t, "verdict"),
 	}
+	if rapid.IntRange(0, 9).Draw(t, "another's") == 0 {
+		item.Offset = window.Offset(rapid.IntRange(0, int(w.log.Head())-1).Draw(t, "offset"))
+	}
 	if item.Through && rapid.Bool().Draw(t, "all") {
 		item.Offset = window.MaxOffset
 	}

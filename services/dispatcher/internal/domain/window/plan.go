@@ -32,6 +32,7 @@ type planner struct {
 	loose   []entry       // settled without having been leased
 	again   []*key        // freed by this plan, or served and not exhausted: their turn comes last
 	took    int           // messages in granted leases
+	order   []int         // items about single messages, in the order of the log
 
 	rows      map[Offset]rowEdit
 	rowOrder  []Offset

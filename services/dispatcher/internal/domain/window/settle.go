@@ -1,29 +1,33 @@
 package window
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"time"
 )
 
-// settle gives an outcome for each item. Acks and rejects take effect before nacks.
+// settle gives an outcome for each item: first what is said about single messages, then what is said about all that are left.
 func (p *planner) settle(r *Settle) Outcome {
 	out := Outcome{Result: Done, Epoch: r.Epoch, Items: make([]ItemResult, len(r.Items))}
 	l := p.lease(r.Epoch)
-	for i := range r.Items {
-		if r.Items[i].Verdict != Nack {
-			out.Items[i] = p.item(l, &r.Items[i])
-		}
-	}
-	for i := range r.Items {
-		if r.Items[i].Verdict == Nack {
-			out.Items[i] = p.item(l, &r.Items[i])
+	understood := p.named(l, r.Items, out.Items)
+	for _, nacks := range []bool{false, true} {
+		for i := range r.Items {
+			item := &r.Items[i]
+			switch {
+			case !item.Through || (item.Verdict == Nack) != nacks:
+			case l == nil:
+				out.Items[i] = p.refuse(l, item.Offset)
+			case !understood:
+				out.Items[i] = ItemResult{Result: Refused}
+			default:
+				out.Items[i] = p.through(l, item)
+			}
 		}
 	}
 	for i := range out.Items {
-		if out.Items[i].Result == Stale || out.Items[i].Result == AlreadySettled {
-			out.Refusal = true
-		}
+		out.Refusal = out.Refusal || out.Items[i].Result.refusal()
 		out.Count += out.Items[i].Count
 	}
 	if out.Refusal && out.Count == 0 {
@@ -35,17 +39,53 @@ func (p *planner) settle(r *Settle) Outcome {
 	return out
 }
 
-func (p *planner) item(l *leaseState, item *Item) ItemResult {
-	if l == nil {
-		return p.refuse(item.Offset)
-	}
-	if !item.Through {
-		i := l.find(item.Offset)
-		if i < 0 || *p.code(l, i) != stays {
-			return p.refuse(item.Offset)
+// named carries out what is said about single messages, in the order of the log, whatever the order of the items. In a group that blocks, a
+// message that failed stops its partition: what lies behind it in the lease comes back, whatever is said about it. named reports whether
+// nothing was refused, so that what is left of the lease is what the caller means by that.
+func (p *planner) named(l *leaseState, items []Item, results []ItemResult) bool {
+	understood := true
+	p.order = p.order[:0]
+	for i := range items {
+		item := &items[i]
+		switch {
+		case item.Through:
+		case l != nil && p.holds(l, item.Offset):
+			p.order = append(p.order, i)
+		default:
+			results[i] = p.refuse(l, item.Offset)
+			understood = understood && results[i].Result == AlreadySettled && item.Verdict == Ack
 		}
-		return p.verdict(l, i, item)
 	}
+	slices.SortFunc(p.order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(items[a].Offset, items[b].Offset), cmp.Compare(items[a].Verdict.rank(), items[b].Verdict.rank()), cmp.Compare(a, b))
+	})
+	for n, i := range p.order {
+		item := &items[i]
+		at := l.find(item.Offset)
+		switch code := *p.code(l, at); {
+		case code == stays:
+			results[i] = p.verdict(l, at, item)
+		case code == comesBack:
+			results[i] = ItemResult{Result: Returned}
+		case items[p.order[n-1]].Verdict == item.Verdict: // said twice, answered twice
+			results[i] = results[p.order[n-1]]
+			results[i].Count = 0
+		default: // two verdicts about one message: the first of them holds
+			results[i] = p.refuse(l, item.Offset)
+			understood = false
+		}
+	}
+	return understood
+}
+
+// holds says whether a lease has a message, as this plan leaves it.
+func (p *planner) holds(l *leaseState, off Offset) bool {
+	i := l.find(off)
+	return i >= 0 && *p.code(l, i) == stays
+}
+
+// through takes a verdict of every message that is left, up to one.
+func (p *planner) through(l *leaseState, item *Item) ItemResult {
 	res := ItemResult{}
 	end := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].off > item.Offset })
 	for i := range end {
@@ -62,15 +102,18 @@ func (p *planner) item(l *leaseState, item *Item) ItemResult {
 		res.Count++
 	}
 	if res.Count == 0 {
-		return p.refuse(item.Offset)
+		return p.refuse(l, item.Offset)
 	}
 	return res
 }
 
 // refuse says why a message is not in a lease (R4).
-func (p *planner) refuse(off Offset) ItemResult {
-	if off >= 0 && off <= maxOffset && p.edit.Has(off) {
+func (p *planner) refuse(l *leaseState, off Offset) ItemResult {
+	switch {
+	case off >= 0 && off <= maxOffset && p.edit.Has(off):
 		return ItemResult{Result: AlreadySettled}
+	case l != nil:
+		return ItemResult{Result: NotHeld}
 	}
 	return ItemResult{Result: Stale}
 }

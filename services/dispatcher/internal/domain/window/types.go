@@ -128,11 +128,23 @@ const (
 	Reject                    // dead letter now
 )
 
+// rank orders two verdicts about one message: the lower one holds.
+func (v Verdict) rank() int {
+	switch v {
+	case Ack:
+		return 0
+	case Reject:
+		return 1
+	case Nack:
+	}
+	return 2
+}
+
 // Item is the verdict about one message of a lease, or about all open ones up to it. In ordered mode a Through nack means the first open
 // message of each partition; the others come back uncharged (a group that skips failures takes it of each message).
 type Item struct {
 	Offset   Offset
-	Through  bool // the verdict holds for every message of the lease that is still open, up to and including Offset
+	Through  bool // the verdict holds for every message of the lease that no other item names and that is still open, up to and including Offset
 	Keyed    bool // with Through: only messages of partition hash Hash
 	Hash     uint64
 	Verdict  Verdict
@@ -141,8 +153,11 @@ type Item struct {
 	Reason   string        // of a nack or reject
 }
 
-// Settle gives verdicts about messages of one lease. Items take effect together: acks and rejects first, then nacks, so that an ack
-// beside a nack of an earlier message of its partition counts.
+// Settle gives verdicts about messages of one lease. Items take effect together, and their order means nothing: what is said about single
+// messages comes first, in the order of the log, then what is said about all others. In a group that blocks, a nack that leaves its message
+// with attempts stops its partition there: later messages of it in the lease come back uncharged, whatever is said about them (Returned).
+// If an item about a single message is refused, the items about all others are, too: the caller means another message than it says, and
+// that one is among the others.
 type Settle struct {
 	Epoch Epoch
 	Items []Item
@@ -198,10 +213,22 @@ const (
 	Retrying                         // nack: waits and comes again
 	DeadLettered                     // nack of the last attempt, or reject
 	AlreadySettled                   // R: its bit is set
-	Stale                            // R: the lease is gone or no longer holds the message (STALE_EPOCH)
+	Stale                            // R: the lease is gone (STALE_EPOCH)
 	Nothing                          // R: pop: no message is ready; reclaim: nothing expired
-	Refused                          // R: see Stop
+	Refused                          // R: see Stop; settle: a Through item beside one that was refused
+	NotHeld                          // R: the lease is open and does not hold the message: it never did, or the message came back
+	Returned                         // settle: came back uncharged, because a message before it in its partition failed in the same settle
 )
+
+// refusal says that the result is one of those marked R.
+func (r Result) refusal() bool {
+	switch r {
+	case AlreadySettled, Stale, Nothing, Refused, NotHeld:
+		return true
+	case Done, Retrying, DeadLettered, Returned:
+	}
+	return false
+}
 
 // Stop says why a pop got nothing, or the frontier stands, although there are messages.
 type Stop uint8

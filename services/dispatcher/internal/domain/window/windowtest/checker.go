@@ -2,6 +2,7 @@ package windowtest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"postrider.dev/services/dispatcher/internal/domain/settled"
@@ -162,50 +163,107 @@ func (c *Checker) flag(rule Rule, off window.Offset, format string, args ...any)
 	c.found = append(c.found, Violation{Rule: rule, Version: c.version, Offset: off, Detail: fmt.Sprintf(format, args...)})
 }
 
+// settle replays a settle: what is said about single messages in the order of the log, then what is said about all others.
 func (c *Checker) settle(req *window.Settle, out window.Outcome) {
+	if len(out.Items) != len(req.Items) {
+		c.flag(RuleRefusal, 0, "%d items got %d answers", len(req.Items), len(out.Items))
+		return
+	}
+	held := map[window.Offset]bool{}
+	if l := c.leases[req.Epoch]; l != nil {
+		held = maps.Clone(l.open)
+	}
+	understood := true
+	for _, off := range named(req.Items) {
+		understood = c.message(req, out, off, held) && understood
+	}
 	for _, nacks := range []bool{false, true} {
 		for i := range req.Items {
-			if item := &req.Items[i]; (item.Verdict == window.Nack) == nacks && i < len(out.Items) {
-				c.item(req.Epoch, item, out.Items[i])
+			item := &req.Items[i]
+			switch {
+			case !item.Through || (item.Verdict == window.Nack) != nacks:
+			case understood || len(held) == 0:
+				c.rest(req.Epoch, item, out.Items[i].Result, len(held) > 0)
+			case out.Items[i].Result != window.Refused:
+				c.flag(RuleRefusal, 0, "a verdict on the rest is answered %d beside one that was refused", out.Items[i].Result)
 			}
 		}
 	}
 }
 
-func (c *Checker) item(e window.Epoch, item *window.Item, res window.ItemResult) {
+// message replays what is said about one message, whose lease held these when the settle began. It returns false if anything was refused.
+func (c *Checker) message(req *window.Settle, out window.Outcome, off window.Offset, held map[window.Offset]bool) (understood bool) {
+	understood = true
+	best, result := window.Verdict(0), window.Result(0)
+	for i := range req.Items {
+		item, got := &req.Items[i], out.Items[i].Result
+		if item.Through || item.Offset != off {
+			continue
+		}
+		understood = understood && (!isRefusal(got) || got == window.AlreadySettled && item.Verdict == window.Ack)
+		if !held[off] {
+			c.refused(req.Epoch, off, got, len(held) > 0)
+		} else if best == 0 || rank(item.Verdict) < rank(best) {
+			best, result = item.Verdict, got
+		}
+	}
+	if !held[off] {
+		return understood
+	}
+	l := c.leases[req.Epoch]
+	switch open := l != nil && l.open[off]; {
+	case open && isRefusal(result):
+		c.flag(RuleRefusal, off, "is answered %d by lease %d, which holds it", result, req.Epoch)
+	case open && result == window.Returned:
+		c.flag(RuleRefusal, off, "is said to have come back and nothing before it failed")
+	case open:
+		c.verdict(req.Epoch, off, best, result)
+	case result != window.Returned:
+		c.flag(RuleOrder, off, "is answered %d though one before it in its partition failed", result)
+	}
+	for i := range req.Items { // the others about it say the same, or that it is settled
+		item, got := &req.Items[i], out.Items[i].Result
+		if item.Through || item.Offset != off || got == result {
+			continue
+		}
+		if got != window.AlreadySettled || item.Verdict == best {
+			c.flag(RuleRefusal, off, "is answered %d and %d", result, got)
+		} else if !c.isDone(off) {
+			c.flag(RuleRefusal, off, "is said to be settled")
+		}
+	}
+	return understood
+}
+
+// refused checks the answer about a message that the lease does not hold.
+func (c *Checker) refused(e window.Epoch, off window.Offset, got window.Result, open bool) {
+	switch {
+	case got == window.AlreadySettled && c.isDone(off), got == window.Stale && !open, got == window.NotHeld && open:
+	case isRefusal(got):
+		c.flag(RuleRefusal, off, "is answered %d by lease %d", got, e)
+	default:
+		c.flag(RuleStale, off, "is answered %d by lease %d, which does not hold it", got, e)
+	}
+}
+
+// rest replays a verdict on all that is left of a lease.
+func (c *Checker) rest(e window.Epoch, item *window.Item, got window.Result, open bool) {
+	n := 0
 	l := c.leases[e]
-	switch res.Result { //nolint:exhaustive // refusals only
-	case window.AlreadySettled:
-		if !c.isDone(item.Offset) {
-			c.flag(RuleRefusal, item.Offset, "is said to be settled")
-		}
-		return
-	case window.Stale:
-		if l != nil && !item.Through && l.open[item.Offset] {
-			c.flag(RuleRefusal, item.Offset, "lease %d holds it and is said to be stale", e)
-		}
-		return
-	}
-	if l == nil {
-		c.flag(RuleStale, item.Offset, "settled by lease %d, which is gone", e)
-		return
-	}
-	if !item.Through {
-		if !l.open[item.Offset] {
-			c.flag(RuleStale, item.Offset, "settled by lease %d, which does not hold it", e)
-			return
-		}
-		c.verdict(e, item.Offset, item.Verdict, res.Result)
-		return
-	}
-	for _, off := range sorted(l.open) {
-		hash, _ := c.hash(off)
-		if off <= item.Offset && l.open[off] && (!item.Keyed || hash == item.Hash) {
+	for _, off := range sorted(openOf(l)) {
+		if off <= item.Offset && l.open[off] && (!item.Keyed || c.hashOf(off) == item.Hash) {
+			n++
 			c.verdict(e, off, item.Verdict, 0)
 			if item.Verdict == window.Nack && c.blocks() {
 				c.closeBehind(e, off)
 			}
 		}
+	}
+	switch {
+	case n == 0:
+		c.refused(e, item.Offset, got, open)
+	case isRefusal(got):
+		c.flag(RuleRefusal, item.Offset, "is answered %d by lease %d, which holds %d", got, e, n)
 	}
 }
 
@@ -216,9 +274,15 @@ func (c *Checker) verdict(e window.Epoch, off window.Offset, v window.Verdict, r
 	switch {
 	case v == window.Ack:
 		c.finish(off)
+		if result != 0 && result != window.Done {
+			c.flag(RuleCharge, off, "is acked and answered %d", result)
+		}
 	case v == window.Reject:
 		c.now.rejected[off] = true
 		c.finish(off)
+		if result != 0 && result != window.DeadLettered {
+			c.flag(RuleCharge, off, "is rejected and answered %d", result)
+		}
 	case last:
 		c.now.failed[off] = true
 		c.finish(off)

@@ -11,6 +11,33 @@ import (
 
 func sorted(set map[window.Offset]bool) []window.Offset { return slices.Sorted(maps.Keys(set)) }
 
+// named are the offsets that items say something about one by one, ascending.
+func named(items []window.Item) []window.Offset {
+	set := map[window.Offset]bool{}
+	for i := range items {
+		if !items[i].Through {
+			set[items[i].Offset] = true
+		}
+	}
+	return sorted(set)
+}
+
+// rank orders verdicts about one message: the lowest holds.
+func rank(v window.Verdict) int {
+	return map[window.Verdict]int{window.Ack: 0, window.Reject: 1, window.Nack: 2}[v]
+}
+
+func isRefusal(r window.Result) bool {
+	return slices.Contains([]window.Result{window.AlreadySettled, window.Stale, window.NotHeld, window.Refused}, r)
+}
+
+func openOf(l *held) map[window.Offset]bool {
+	if l == nil {
+		return nil
+	}
+	return l.open
+}
+
 func (c *Checker) blocks() bool {
 	return c.policy.Mode == queue.Ordered && c.policy.OnFailure == queue.Block
 }

@@ -173,6 +173,9 @@ func badHistories() []bad {
 			r.Requests[0] = &window.Pop{Named: true, Hash: c}
 			return r
 		})},
+		{windowtest.RuleOrder, "an ack behind a nack of its partition counts", then("pop one of b", 0, answers("pop two of a", func(e window.Epoch) window.Request {
+			return item(e, window.Item{Offset: 1, Verdict: window.Ack}, window.Item{Offset: 0, Verdict: window.Nack})
+		}, done(window.Done, window.Retrying)))},
 		{windowtest.RuleLease, "a leased message", then("pop one of b", 0, pops(1, 3))},
 		{windowtest.RuleLease, "the next of a leased key", then("pop one of b", 0, pops(1, 4))},
 		{windowtest.RuleLease, "a key whose earlier lease is open in part", then("ack 0", 0, pops(1, 2))},
@@ -207,6 +210,13 @@ func moreBadHistories() []bad {
 			return r
 		})},
 		{windowtest.RuleCharge, "a nack without its row", then("pop one of b", 0, answers("pop one of b", settles(3, window.Nack), done(window.Retrying)))},
+		{windowtest.RuleCharge, "a nacked message acked with the rest", then("pop one of b", 0, func(s *story, r windowtest.Record) windowtest.Record {
+			r = s.answer(r, item(s.epochs["pop one of b"], window.Item{Offset: 3, Verdict: window.Nack},
+				window.Item{Offset: window.MaxOffset, Through: true, Verdict: window.Ack}), done(window.Retrying, window.Done))
+			r.Change.Hot.Bits[0] |= 1 << 3
+			r.Change.LeaseDeletes = []window.Epoch{s.epochs["pop one of b"]}
+			return r
+		})},
 		{windowtest.RuleCharge, "a first attempt called the third", then("pop one of b", 0, pops(3, 5))},
 		{windowtest.RuleAlone, "two suspects together", then("reclaim", 0, pops(2, 1, 2))},
 		{windowtest.RuleAlone, "a suspect with a stranger", then("reclaim", 0, pops(2, 1, 5))},
@@ -225,6 +235,11 @@ func moreBadHistories() []bad {
 			return r
 		})},
 		{windowtest.RuleRefusal, "an open lease called stale", then("pop one of b", 0, answers("pop one of b", settles(3, window.Ack), done(window.Stale)))},
+		{windowtest.RuleRefusal, "a held message called not held", then("pop one of b", 0, answers("pop one of b", settles(3, window.Ack), done(window.NotHeld)))},
+		{windowtest.RuleRefusal, "an ack said to have come back for nothing", then("pop one of b", 0, answers("pop one of b", settles(3, window.Ack), done(window.Returned)))},
+		{windowtest.RuleRefusal, "the rest is acked beside a refusal", then("pop one of b", 0, answers("pop two of a", func(e window.Epoch) window.Request {
+			return item(e, window.Item{Offset: 3, Verdict: window.Nack}, window.Item{Offset: window.MaxOffset, Through: true, Verdict: window.Ack})
+		}, done(window.NotHeld, window.Done)))},
 		{windowtest.RuleRefusal, "an unsettled message called settled", then("pop one of b", 0, answers("pop one of b", settles(3, window.Ack), done(window.AlreadySettled)))},
 		{windowtest.RuleRefusal, "a renewal refused to an open lease", then("pop one of b", 0, answers("pop one of b", renews, stale))},
 		{windowtest.RuleRefusal, "a release refused to an open lease", then("pop one of b", 0, answers("pop one of b", releases, stale))},
