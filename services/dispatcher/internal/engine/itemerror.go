@@ -11,10 +11,21 @@ import (
 // Codes of items, beside those of package invalid.
 const (
 	codeStale       = "STALE_EPOCH"
+	codeNotLeased   = "NOT_LEASED"
+	codeSettled     = "ALREADY_SETTLED"
 	codeKeyReused   = "IDEMPOTENCY_KEY_REUSED"
 	codeUnavailable = "DATABASE_UNAVAILABLE"
 	codeDraining    = "DRAINING"
 	codeInternal    = "INTERNAL"
+)
+
+// StaleDetail is how ErrStaleEpoch is told to people. Which of the two it was, nothing remembers.
+const StaleDetail = "the lease is not held any more: all of it was settled or given back, or it was lost; nothing was changed"
+
+// Why a settlement is refused although nothing is known to be wrong with its lease.
+var (
+	errNotLeased = errors.New("the message is not of this lease")
+	errSettled   = errors.New("the message was settled before")
 )
 
 // itemError is how an error is told about one item of a request.
@@ -24,7 +35,11 @@ func itemError(err error) *queuev1.ItemError {
 	}
 	switch {
 	case errors.Is(err, ErrStaleEpoch):
-		return &queuev1.ItemError{Code: codeStale, Message: "the message is not held under this lease any more"}
+		return &queuev1.ItemError{Code: codeStale, Message: StaleDetail}
+	case errors.Is(err, errNotLeased):
+		return &queuev1.ItemError{Code: codeNotLeased, Message: "the lease does not hold this message: it never did, or the message came back"}
+	case errors.Is(err, errSettled):
+		return &queuev1.ItemError{Code: codeSettled, Message: "the message was settled before: acked, or it is a dead letter"}
 	case errors.Is(err, ErrDraining):
 		return &queuev1.ItemError{Code: codeDraining, Message: "the dispatcher is going away; nothing was done"}
 	case errors.Is(err, store.ErrKeyReused):

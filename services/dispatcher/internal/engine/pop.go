@@ -61,7 +61,7 @@ func (e *Engine) Pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) 
 func settleOf(req *queuev1.PopRequest) *queuev1.AckRequest {
 	s := req.GetSettle()
 	group := s.GetGroup()
-	if group == "" {
+	if group == "" && s.GetLease() == "" { // a lease may be of another group than the pop's
 		group = req.GetGroup()
 	}
 	return &queuev1.AckRequest{

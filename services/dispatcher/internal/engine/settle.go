@@ -3,11 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
-	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/lease"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
@@ -93,7 +93,7 @@ type settling struct {
 	req     *queuev1.AckRequest
 	results []*queuev1.AckResult
 	where   []place // by settlement
-	rest    bool
+	rest    bool    // the asks, each as its last item, ack what is not named
 }
 
 // place is where a settlement went; ask is nil where it was answered before anything was asked.
@@ -143,45 +143,80 @@ func (e *Engine) settleLease(ctx context.Context, t tenant.ID, s *settling) erro
 	if err != nil {
 		return err
 	}
+	if err := h.ofGroup(s.req.GetGroup()); err != nil {
+		return err
+	}
 	wishes := make([]*window.Settle, len(h.parts))
+	asks := make([]*ask, len(h.parts))
 	for i, part := range h.parts {
 		wishes[i] = &window.Settle{Epoch: part.epoch}
-		s.asks = append(s.asks, &ask{s: part.s, want: wishes[i]})
+		asks[i] = &ask{s: part.s, want: wishes[i]}
 	}
-	var named map[clientName]message.ID
-	if hasClientNames(s.req) {
-		if named, err = e.leasedNames(ctx, h); err != nil {
-			return err
-		}
+	means, err := e.leased(ctx, t, h, s.req)
+	if err != nil {
+		return err
 	}
 	for i, one := range s.req.GetSettlements() {
-		id, err := settledID(one, named)
-		if err != nil {
-			s.refuse(i, err)
+		if means[i].err != nil {
+			s.refuse(i, means[i].err)
 			continue
 		}
+		id := means[i].id
 		s.results[i].MessageId = id.String()
 		part := h.of(id.Shard)
 		if part < 0 {
-			s.refuse(i, ErrStaleEpoch)
+			s.refuse(i, errNotLeased)
 			continue
 		}
-		s.where[i] = place{ask: s.asks[part], item: len(wishes[part].Items)}
+		s.where[i] = place{ask: asks[part], item: len(wishes[part].Items)}
 		wishes[part].Items = append(wishes[part].Items, itemOf(one, id.Offset))
 	}
-	if s.rest {
-		for _, w := range wishes {
-			w.Items = append(w.Items, window.Item{Offset: window.MaxOffset, Through: true, Verdict: window.Ack})
+	if s.rest = s.rest && !s.refused(); s.rest && len(asks) > 1 && len(s.where) > 0 {
+		return s.settleRestAfter(asks)
+	}
+	for i, w := range wishes {
+		if s.rest {
+			w.Items = append(w.Items, theRest)
+		}
+		if len(w.Items) > 0 {
+			s.asks = append(s.asks, asks[i])
 		}
 	}
-	used := s.asks[:0]
-	for _, a := range s.asks {
-		if len(a.want.(*window.Settle).Items) > 0 { //nolint:forcetypeassert // made above
-			used = append(used, a)
-		}
-	}
-	s.asks = used
 	return nil
+}
+
+// theRest acks all of a lease that is not named.
+var theRest = window.Item{Offset: window.MaxOffset, Through: true, Verdict: window.Ack} //nolint:gochecknoglobals // a constant
+
+// settleRestAfter settles what is named in a lease of several parts, and asks for the rest only if nothing of that was refused: within one part the core
+// sees to that, but no part knows of another's refusal.
+func (s *settling) settleRestAfter(asks []*ask) error {
+	named := pending{}
+	for _, a := range asks {
+		if len(a.want.(*window.Settle).Items) > 0 { //nolint:forcetypeassert // made by the caller
+			named.asks = append(named.asks, a)
+		}
+	}
+	named.submit()
+	if err := named.wait(); err != nil {
+		return err
+	}
+	for i, p := range s.where {
+		s.answer(i, p)
+	}
+	if s.rest = !s.refused(); !s.rest {
+		return nil
+	}
+	for _, a := range asks {
+		epoch := a.want.(*window.Settle).Epoch //nolint:forcetypeassert // made by the caller
+		s.asks = append(s.asks, &ask{s: a.s, want: &window.Settle{Epoch: epoch, Items: []window.Item{theRest}}})
+	}
+	return nil
+}
+
+// refused says whether a settlement was refused until now.
+func (s *settling) refused() bool {
+	return slices.ContainsFunc(s.results, func(r *queuev1.AckResult) bool { return r.GetStatus() == queuev1.AckStatus_ACK_STATUS_REFUSED })
 }
 
 // of returns the index of the part on a shard, -1 if there is none.
@@ -267,40 +302,17 @@ func (s *settling) answer(i int, p place) {
 		r.Status = queuev1.AckStatus_ACK_STATUS_SETTLED
 	case window.DeadLettered:
 		r.Status = queuev1.AckStatus_ACK_STATUS_DEAD_LETTERED
+	case window.Returned:
+		r.Status = queuev1.AckStatus_ACK_STATUS_RETURNED
 	case window.AlreadySettled:
+		if verdictOf(s.req.GetSettlements()[i].GetAction()) != window.Ack { // it did not come to what was asked for
+			s.refuse(i, errSettled)
+			return
+		}
 		r.Status = queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED
+	case window.NotHeld:
+		s.refuse(i, errNotLeased)
 	case window.Stale, window.Nothing, window.Refused:
 		s.refuse(i, ErrStaleEpoch)
 	}
-}
-
-// clientName is how a producer calls a message.
-type clientName struct{ partition, id string }
-
-func hasClientNames(req *queuev1.AckRequest) bool {
-	for _, one := range req.GetSettlements() {
-		if one.GetMessageId() == "" {
-			return true
-		}
-	}
-	return false
-}
-
-// settledID finds which message a settlement means.
-func settledID(one *queuev1.Settlement, named map[clientName]message.ID) (message.ID, error) {
-	if one.GetMessageId() != "" {
-		return message.ParseID(one.GetMessageId())
-	}
-	name := clientName{partition: one.GetPartition(), id: one.GetClientId()}
-	if name.partition == "" {
-		name.partition = DefaultPartition
-	}
-	if name.id == "" {
-		return message.ID{}, invalid.New(invalid.NameEmpty, "message_id", "message_id or client_id is needed")
-	}
-	id, ok := named[name]
-	if !ok {
-		return message.ID{}, ErrStaleEpoch
-	}
-	return id, nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,30 +53,41 @@ func epochOf(want window.Request) (window.Epoch, bool) {
 	return 0, false
 }
 
-// absolve corrects the outcomes of requests that were made again because nobody knew whether they had happened, and which found their lease gone: a
-// settlement of everything that is settled, and a release of what is not held, came to what was asked for. The view is current.
+// absolve corrects the outcomes of requests that were made again because nobody knew whether they had happened, and which found what they were about
+// gone: a settlement of everything that is settled, a reject of what is settled, and a release of what is not held, came to what was asked for. The view
+// is current.
 func (p *plan) absolve() {
 	for i, r := range p.requests {
 		out := &p.outcomes[i]
-		if len(r.held) == 0 || out.Result != window.Stale {
-			continue
-		}
 		switch want := r.want.(type) {
 		case *window.Release:
-			if len(want.Offsets) == 0 {
+			if len(r.held) > 0 && out.Result == window.Stale && len(want.Offsets) == 0 {
 				*out = window.Outcome{Result: window.Done, Count: len(r.held)}
 			}
 		case *window.Settle:
-			all := true
-			for _, at := range r.held {
-				all = all && p.g.view.Settled(at)
+			if len(r.held) > 0 {
+				p.absolveSettle(r, want, out)
 			}
-			for j, item := range want.Items {
-				if all && item.Through && j < len(out.Items) {
-					out.Items[j] = window.ItemResult{Result: window.Done, Count: len(r.held)}
-					out.Result, out.Refusal = window.Done, false
-				}
-			}
+		}
+	}
+}
+
+func (p *plan) absolveSettle(r *request, want *window.Settle, out *window.Outcome) {
+	all, rest := true, len(r.held)
+	for _, at := range r.held {
+		all = all && p.g.view.Settled(at)
+		if slices.ContainsFunc(want.Items, func(i window.Item) bool { return !i.Through && i.Offset == at }) {
+			rest--
+		}
+	}
+	for j := range out.Items {
+		item, res := &want.Items[j], &out.Items[j]
+		switch {
+		case item.Through && all && out.Result == window.Stale:
+			*res = window.ItemResult{Result: window.Done, Count: rest}
+			out.Result, out.Refusal = window.Done, false
+		case !item.Through && item.Verdict != window.Ack && res.Result == window.AlreadySettled && slices.Contains(r.held, item.Offset):
+			*res = window.ItemResult{Result: window.DeadLettered, Count: 1}
 		}
 	}
 }
