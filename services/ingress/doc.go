@@ -2,7 +2,10 @@
 // policy table and the one rule table, and forwards: hot verbs in batches over exchange streams, control verbs to the dispatcher's own surface. It
 // keeps nothing on disk and owns the Postgres schema ingress: tenants and API keys.
 //
-//	joining ── listeners open, key ensured ──▶ online ── ctx ends ──▶ draining ── in flight done, pops given back ──▶ ended
+//	online ── ctx ends ──▶ draining ── in flight done, pops given back ──▶ ended
+//
+// A node is in the directory from when its listeners are open; whether it can do its job, a dispatcher in reach and the administrator's key written, is
+// what /readyz says.
 //
 // What it promises:
 //   - What is refused is refused before anything is forwarded, with a stable code and the field at fault.

@@ -62,6 +62,9 @@ func serve(ctx context.Context, cfg Config, env run.Env) error {
 		return &startError{"open database", err}
 	}
 	defer db.Close()
+	if err := env.Metrics.Register(pg.NewCollector("postrider_ingress", db)); err != nil {
+		return fmt.Errorf("register pool metrics: %w", err)
+	}
 
 	p := &parts{cfg: cfg, env: env, store: store.New(db), nodeID: uuid.NewString(), state: &atomic.Value{}}
 	p.state.Store("online")
