@@ -55,11 +55,11 @@ func TestAnOperationThatNoFrameCarriesIsRefusedAndDisturbsNobody(t *testing.T) {
 func TestTheLargestOperationFitsAFrame(t *testing.T) {
 	t.Parallel()
 	b := setup(t, roomy)
-	got := b.do(t.Context(), push("q", "", string(make([]byte, grpcclient.MaxMessageBytes-4<<20-100))))
+	b.own.auto = true
 
-	b.own.next().answer(pushed("m"))
+	_, err := b.Do(t.Context(), push("q", "", string(make([]byte, grpcclient.MaxMessageBytes-4<<20-100))))
 
-	require.NoError(t, (<-got).err)
+	require.NoError(t, err)
 }
 
 // A server of the tests takes what a dispatcher's takes.

@@ -238,7 +238,7 @@ func TestAnEngineErrorHasItsOwnAnswer(t *testing.T) {
 func TestAPushWithoutAnAcceptedItemIsAnsweredByWhoseFaultItIs(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for code, want := range map[string]int{"INTERNAL": 500, "DATABASE_UNAVAILABLE": 503, "IDEMPOTENCY_KEY_REUSED": 422, "PAYLOAD_TOO_LARGE": 413, "NAME_TOO_LONG": 400} {
+	for code, want := range map[string]int{"INTERNAL": 500, "DATABASE_UNAVAILABLE": 503, "IDEMPOTENCY_KEY_REUSED": 422, "MESSAGE_TOO_LARGE": 413, "NAME_TOO_LONG": 400} {
 		s.exchange.mu.Lock()
 		s.exchange.answer = func(*dispatcherv1.Operation) (*dispatcherv1.Result, error) {
 			return &dispatcherv1.Result{Result: &dispatcherv1.Result_Push{Push: &queuev1.PushResponse{Results: []*queuev1.PushResult{{
