@@ -67,7 +67,7 @@ func TestTheRestIsWhatIsNotNamed(t *testing.T) {
 
 		var got []*queuev1.AckResult
 		var rest int32
-		again := &queuev1.PopResponse{}
+		var again *queuev1.PopResponse
 		if withPop {
 			again = n.pop(&queuev1.PopRequest{Queue: "q", Batch: 9, Wait: seconds(5), Settle: req})
 			got, rest = again.GetSettled(), again.GetRestAcked()

@@ -319,7 +319,7 @@ func (e *Engine) count(p *plan) {
 					if want.Items[j].Verdict == window.Nack {
 						e.metrics.nacked.Add(float64(item.Count))
 					}
-				case window.AlreadySettled, window.Stale, window.Nothing, window.Refused:
+				case window.AlreadySettled, window.Stale, window.Nothing, window.Refused, window.NotHeld, window.Returned:
 				}
 			}
 		case *window.Reclaim:

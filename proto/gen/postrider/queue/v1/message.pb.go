@@ -239,20 +239,25 @@ func (AckAction) EnumDescriptor() ([]byte, []int) {
 	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{3}
 }
 
-// AckStatus says what became of one settlement.
+// AckStatus says what became of one settlement. If all are refused because the lease is not held any more, the request as a whole fails with STALE_EPOCH:
+// the lease was settled or given back to its end, or it was lost. Nothing remembers which, so a repeated ack_rest fails too; a repeat that names the
+// messages is told ACK_STATUS_ALREADY_SETTLED.
 type AckStatus int32
 
 const (
 	AckStatus_ACK_STATUS_UNSPECIFIED AckStatus = 0
 	// Acked, nacked or rejected as asked.
 	AckStatus_ACK_STATUS_SETTLED AckStatus = 1
-	// Settled before: a repeated ack. Not an error.
+	// An ack of a message that is settled: it was acked before, by this lease or another, or it is a dead letter. The group never gets it again. No error.
 	AckStatus_ACK_STATUS_ALREADY_SETTLED AckStatus = 2
-	// Refused; error says why. Nothing changed for this message.
+	// Refused; error says why. Nothing changed for this message. STALE_EPOCH: the lease is not held any more, so another consumer may have the message.
+	// NOT_LEASED: the lease is held and this message is none of its, or came back. ALREADY_SETTLED: a nack or reject of a message that is settled, also by
+	// an earlier try of this request.
 	AckStatus_ACK_STATUS_REFUSED AckStatus = 3
-	// A nack or reject that was the last attempt: the message is a dead letter now.
+	// A reject, or a nack of the last attempt: the message is a dead letter now.
 	AckStatus_ACK_STATUS_DEAD_LETTERED AckStatus = 4
-	// Came back uncharged because a message before it in its partition failed in the same lease.
+	// Comes again, uncharged, whatever was asked for: in an ordered group whose on_failure is block, a message before it in its partition failed in the same
+	// request, and has attempts left.
 	AckStatus_ACK_STATUS_RETURNED AckStatus = 5
 )
 
@@ -1249,16 +1254,17 @@ func (x *Settlement) GetReason() string {
 	return ""
 }
 
-// AckRequest settles messages of a lease.
+// AckRequest settles messages of a lease. The order of the settlements means nothing.
 type AckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	// Needed only without a lease. Empty means "default".
+	// Needed only without a lease. Empty means "default". With a lease it must be the lease's group, or empty; else the request fails with GROUP_MISMATCH.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// Token of the lease. Without one, what is named must be leased in the group now, by anybody: the caller is not fenced.
 	Lease       string        `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	Settlements []*Settlement `protobuf:"bytes,4,rep,name=settlements,proto3" json:"settlements,omitempty"`
-	// Ack every message of the lease that settlements does not name.
+	// Ack every message of the lease that settlements does not name. Where settlements names one that failed, what lies behind it in its partition comes
+	// back instead (see ACK_STATUS_RETURNED). If any settlement is refused, nothing of the rest is acked: whoever misnamed a message did not mean to ack it.
 	AckRest       bool `protobuf:"varint,5,opt,name=ack_rest,json=ackRest,proto3" json:"ack_rest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1394,7 +1400,7 @@ func (x *AckResult) GetError() *ItemError {
 type AckResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Results []*AckResult           `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// Messages acked by ack_rest.
+	// Messages acked by ack_rest; 0 if any result is ACK_STATUS_REFUSED.
 	RestAcked     int32 `protobuf:"varint,2,opt,name=rest_acked,json=restAcked,proto3" json:"rest_acked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
