@@ -157,6 +157,15 @@ func (c *cold) breakAudit() {
 	c.exec("ALTER TABLE audit.outbox ADD CONSTRAINT broken_ck CHECK (false) NOT VALID")
 }
 
+// everything is all that control actions may change.
+func (c *cold) everything() string {
+	return scan[string](c.bench, `SELECT concat_ws('|',
+			(SELECT string_agg(q::text, ';' ORDER BY id) FROM dispatcher.queues q), (SELECT string_agg(g::text, ';' ORDER BY id) FROM dispatcher.groups g),
+			(SELECT string_agg(s::text, ';' ORDER BY id) FROM dispatcher.shards s), (SELECT string_agg(s::text, ';' ORDER BY id) FROM dispatcher.group_shards s),
+			(SELECT string_agg(d::text, ';' ORDER BY id) FROM dispatcher.dead_letters d), (SELECT count(*) FROM dispatcher.segments),
+			(SELECT count(*) FROM dispatcher.garbage))`)
+}
+
 // breakCommit lets every statement of a control action succeed and its commit fail.
 func (c *cold) breakCommit() {
 	c.exec("CREATE FUNCTION dispatcher.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'refused at the commit'; END$$")

@@ -310,15 +310,6 @@ func controlActions() map[string]func(*cold) error {
 	}
 }
 
-// everything is all that control actions may change.
-func (c *cold) everything() string {
-	return scan[string](c.bench, `SELECT concat_ws('|',
-			(SELECT string_agg(q::text, ';' ORDER BY id) FROM dispatcher.queues q), (SELECT string_agg(g::text, ';' ORDER BY id) FROM dispatcher.groups g),
-			(SELECT string_agg(s::text, ';' ORDER BY id) FROM dispatcher.shards s), (SELECT string_agg(s::text, ';' ORDER BY id) FROM dispatcher.group_shards s),
-			(SELECT string_agg(d::text, ';' ORDER BY id) FROM dispatcher.dead_letters d), (SELECT count(*) FROM dispatcher.segments),
-			(SELECT count(*) FROM dispatcher.garbage))`)
-}
-
 func TestControlActionAndItsAuditEntryCommitTogether(t *testing.T) {
 	t.Parallel()
 	for name, do := range controlActions() {
