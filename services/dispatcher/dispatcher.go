@@ -148,8 +148,7 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 	if err != nil {
 		return err
 	}
-	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(
-		control, s.engine.Catalog(), s.engine.Rates(), s.engine, s.engine, s.rpc.Draining()))
+	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(control, s.engine.Catalog(), s.engine.Rates(), s.engine))
 	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.env.Clock, s.env.Log, s.rpc.Draining()))
 	return nil
 }
@@ -200,24 +199,7 @@ func (s *service) advertised() string {
 // run serves and drains: the listener first, while the engine still commits what is in flight.
 func (s *service) run(ctx context.Context) error {
 	s.env.Log.Info("dispatcher serves", zap.Stringer(obs.KeyAddr, s.rpc.Addr()))
-	return run.Layers(ctx, s.back, []run.Part{{Name: "grpc", Run: s.serve}})
-}
-
-// serve runs the listener, and sends parked pops away when it drains: those of unary calls too.
-func (s *service) serve(ctx context.Context) error {
-	stopped, ended := make(chan struct{}), make(chan struct{})
-	go func() { // awaited below
-		defer close(ended)
-		select {
-		case <-s.rpc.Draining():
-			s.engine.Drain()
-		case <-stopped:
-		}
-	}()
-	err := s.rpc.Run(ctx)
-	close(stopped)
-	<-ended
-	return err
+	return run.Layers(ctx, s.back, []run.Part{{Name: "grpc", Run: s.rpc.Run}})
 }
 
 // degraded makes a failing check no reason to be taken out: nobody else would reach the database either, and pushes may wait for it.

@@ -32,22 +32,20 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 type bench struct {
 	*Queues
 
-	t      *testing.T
-	db     *pg.DB
-	store  *store.Store
-	engine *byHand
-	notes  *notes
-	rates  *catalog.Rates
-	clk    *clock.Fake
-	enc    *segment.Encoder
-	drain  chan struct{}
+	t     *testing.T
+	db    *pg.DB
+	store *store.Store
+	notes *notes
+	rates *catalog.Rates
+	clk   *clock.Fake
+	enc   *segment.Encoder
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	audit := migrate.Set{Schema: "audit", FS: os.DirFS("../../../audit/migrations")}
 	db := pgtest.NewDatabase(t, pgtest.Roles{}, audit, migrations.Set()).Open(store.Settings())
-	b := &bench{t: t, db: db, store: store.New(db), engine: &byHand{}, notes: &notes{}, clk: clock.NewFake(time.Unix(1000, 0)), drain: make(chan struct{})}
+	b := &bench{t: t, db: db, store: store.New(db), notes: &notes{}, clk: clock.NewFake(time.Unix(1000, 0))}
 	var err error
 	b.enc, err = segment.NewEncoder(1)
 	require.NoError(t, err)
@@ -58,7 +56,7 @@ func newBench(t *testing.T) *bench {
 	cat, err := catalog.New(control, b.clk, catalog.Defaults())
 	require.NoError(t, err)
 	b.rates = catalog.NewRates(b.clk)
-	b.Queues = NewQueues(control, cat, b.rates, b.engine, b.notes, b.drain)
+	b.Queues = NewQueues(control, cat, b.rates, b.notes)
 	return b
 }
 
@@ -162,67 +160,4 @@ func (n *notes) taken() []string {
 	out := slices.Clone(n.all)
 	n.all = nil
 	return out
-}
-
-// byHand is an Engine that answers what the test says, and remembers for whom it was asked.
-type byHand struct {
-	mu      sync.Mutex // guards the rest
-	tenants []tenant.ID
-	err     error
-	held    []func() // answers of PushAsync kept back while hold is set
-	hold    bool
-	asked   chan struct{}
-}
-
-func (e *byHand) note(t tenant.ID) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.tenants = append(e.tenants, t)
-	return e.err
-}
-
-func (e *byHand) Push(_ context.Context, t tenant.ID, req *queuev1.PushRequest) (*queuev1.PushResponse, error) {
-	return &queuev1.PushResponse{Results: make([]*queuev1.PushResult, len(req.GetItems()))}, e.note(t)
-}
-
-func (e *byHand) PushAsync(ctx context.Context, t tenant.ID, req *queuev1.PushRequest, answer func(*queuev1.PushResponse, error)) {
-	resp, err := e.Push(ctx, t, req)
-	e.mu.Lock()
-	hold := e.hold
-	if hold {
-		e.held = append(e.held, func() { answer(resp, err) })
-	}
-	e.mu.Unlock()
-	if !hold {
-		answer(resp, err)
-	}
-	if e.asked != nil {
-		e.asked <- struct{}{}
-	}
-}
-
-func (e *byHand) release() {
-	e.mu.Lock()
-	held := e.held
-	e.held = nil
-	e.mu.Unlock()
-	for _, answer := range held {
-		answer()
-	}
-}
-
-func (e *byHand) Pop(_ context.Context, t tenant.ID, _ *queuev1.PopRequest) (*queuev1.PopResponse, error) {
-	return &queuev1.PopResponse{}, e.note(t)
-}
-
-func (e *byHand) Ack(_ context.Context, t tenant.ID, _ *queuev1.AckRequest) (*queuev1.AckResponse, error) {
-	return &queuev1.AckResponse{}, e.note(t)
-}
-
-func (e *byHand) Renew(_ context.Context, t tenant.ID, _ *queuev1.RenewRequest) (*queuev1.RenewResponse, error) {
-	return &queuev1.RenewResponse{}, e.note(t)
-}
-
-func (e *byHand) Release(_ context.Context, t tenant.ID, _ *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error) {
-	return &queuev1.ReleaseResponse{}, e.note(t)
 }

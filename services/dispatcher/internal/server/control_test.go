@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"postrider.dev/pkg/apierr"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 )
@@ -245,13 +243,4 @@ func TestEachMutatingControlCallLeavesOneEntryAndReadingLeavesNone(t *testing.T)
 	ask(b.ListDeadLetters(ctx, &queuev1.ListDeadLettersRequest{Queue: "q"}))
 	ask(b.GetDeadLetter(ctx, &queuev1.GetDeadLetterRequest{Queue: "q", Id: id}))
 	require.Empty(t, b.audited())
-}
-
-func TestErrorsOfTheEngineReachTheCallerAsTheyShould(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.engine.err = errors.New("a pointer in our own house")
-	_, err := b.Pop(b.as("a"), &queuev1.PopRequest{Queue: "q"})
-	refused(t, err, codes.Internal, "INTERNAL")
-	require.Equal(t, "internal error", apierr.From(err).Message)
 }

@@ -8,7 +8,6 @@ import (
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/idempotency"
 	"postrider.dev/pkg/pg"
-	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/store"
 )
@@ -94,10 +93,4 @@ func databaseError(err error) error {
 		return apierr.Unavailable(ReasonDatabaseAway, "the database cannot be reached; nothing was changed", time.Second).WithCause(err)
 	}
 	return apierr.From(err)
-}
-
-// itemError is an error of one request inside a stream's frame, with its status code.
-func itemError(err error) (*queuev1.ItemError, int32) {
-	e := apierr.From(wireError(err))
-	return &queuev1.ItemError{Code: e.Reason, Message: e.Message, Field: e.Field}, int32(e.Code)
 }

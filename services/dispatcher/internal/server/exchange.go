@@ -29,31 +29,22 @@ const (
 	drainQuiet = 250 * time.Millisecond
 )
 
-// ExchangeEngine is what the exchange needs of the engine beside the verbs.
-type ExchangeEngine interface {
-	Engine
-	// Undelivered gives back the lease of an answer that could not be sent, without waiting.
-	Undelivered(t tenant.ID, queue string, resp *queuev1.PopResponse)
-	// Drain sends parked pops away.
-	Drain()
-}
-
 // Exchange is postrider.internal.dispatcher.v1.DispatcherService.
 type Exchange struct {
 	dispatcherv1.UnsafeDispatcherServiceServer
 
-	engine   ExchangeEngine
+	engine   Engine
 	clk      clock.Clock
 	log      *zap.Logger
 	draining <-chan struct{}
 }
 
 // NewExchange returns the service. Its streams end soon after draining is closed.
-func NewExchange(engine ExchangeEngine, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
+func NewExchange(engine Engine, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
 	return &Exchange{engine: engine, clk: clk, log: log, draining: draining}
 }
 
-// Exchange implements the contract. Operations begin in the order they came; results leave as they come, gathered while the previous frame is being
+// Exchange implements the contract. Pushes begin in the order they came, the other verbs side by side; results leave as they come, gathered while the previous frame is being
 // sent. When the stream ends, parked pops are cancelled and leases whose answer was not sent are given back.
 func (x *Exchange) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -70,7 +61,7 @@ func (x *Exchange) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.Exchang
 
 // exchange is one stream's life.
 type exchange struct {
-	engine  ExchangeEngine
+	engine  Engine
 	log     *zap.Logger
 	stream  grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]
 	wake    chan struct{} // holds one token while results wait
@@ -133,40 +124,47 @@ func (s *exchange) begin(ctx context.Context, op *dispatcherv1.Operation) {
 		err = validateOperation(op)
 	}
 	if err != nil {
-		s.answer(result{Result: s.failed(op.GetId(), err)})
+		s.answer(result{Result: s.failed(op, err)})
 		return
 	}
-	id := op.GetId()
 	switch o := op.GetOp().(type) {
 	case *dispatcherv1.Operation_Push:
 		s.engine.PushAsync(ctx, t, o.Push, func(resp *queuev1.PushResponse, err error) {
 			if err != nil {
-				s.answer(result{Result: s.failed(id, err)})
+				s.answer(result{Result: s.failed(op, err)})
 				return
 			}
-			s.answer(result{Result: &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Push{Push: resp}}})
+			s.answer(result{Result: &dispatcherv1.Result{Id: op.GetId(), Result: &dispatcherv1.Result_Push{Push: resp}}})
 		})
 	case *dispatcherv1.Operation_Pop:
-		s.pop(ctx, t, id, o.Pop)
+		s.pop(ctx, t, op, o.Pop)
 	default:
-		s.running.Go(func() { s.answer(result{Result: s.do(ctx, t, op)}) })
+		s.aside(func() {}, func() { s.answer(result{Result: s.do(ctx, t, op)}) })
+	}
+}
+
+// aside calls note with mu held, and then run in a goroutine that close waits for. Once the stream has ended it does neither.
+func (s *exchange) aside(note, run func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		note()
+		s.running.Go(run)
 	}
 }
 
 // pop runs a pop that can be cancelled.
-func (s *exchange) pop(ctx context.Context, t tenant.ID, id uint64, req *queuev1.PopRequest) {
+func (s *exchange) pop(ctx context.Context, t tenant.ID, op *dispatcherv1.Operation, req *queuev1.PopRequest) {
 	ctx, cancel := context.WithCancel(ctx)
-	s.mu.Lock()
-	s.pops[id] = cancel
-	s.mu.Unlock()
-	s.running.Go(func() {
+	id := op.GetId()
+	s.aside(func() { s.pops[id] = cancel }, func() {
 		resp, err := s.engine.Pop(ctx, t, req)
 		s.mu.Lock()
 		delete(s.pops, id)
 		s.mu.Unlock()
 		cancel()
 		if err != nil {
-			s.answer(result{Result: s.failed(id, err)})
+			s.answer(result{Result: s.failed(op, err)})
 			return
 		}
 		s.answer(result{
@@ -203,19 +201,19 @@ func (s *exchange) do(ctx context.Context, t tenant.ID, op *dispatcherv1.Operati
 		r.Result = &dispatcherv1.Result_Release{Release: resp}
 	}
 	if err != nil {
-		return s.failed(op.GetId(), err)
+		return s.failed(op, err)
 	}
 	return r
 }
 
 // failed is the result of an operation that came to nothing. What the caller is not told of the cause is in the log.
-func (s *exchange) failed(id uint64, err error) *dispatcherv1.Result {
+func (s *exchange) failed(op *dispatcherv1.Operation, err error) *dispatcherv1.Result {
 	wire := apierr.From(wireError(err))
 	if wire.Code == codes.Internal {
-		s.log.Error("operation failed", obs.Failure(wire)...)
+		s.log.Error("operation failed", append(obs.Failure(wire), obs.Tenant(tenant.ID(op.GetTenant())), zap.String(obs.KeyActor, op.GetActor()))...)
 	}
 	st := wire.GRPCStatus().Proto()
-	return &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Error{Error: &status.Status{
+	return &dispatcherv1.Result{Id: op.GetId(), Result: &dispatcherv1.Result_Error{Error: &status.Status{
 		Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails(),
 	}}}
 }
@@ -339,7 +337,7 @@ func (s *exchange) close() {
 	s.running.Wait()
 }
 
-// validateOperation checks an operation like the unary call of the same name. An operation of a kind that is not known is refused.
+// validateOperation checks an operation. One of a kind that is not known is refused.
 func validateOperation(op *dispatcherv1.Operation) error {
 	switch o := op.GetOp().(type) {
 	case *dispatcherv1.Operation_Push:

@@ -11,13 +11,16 @@ import (
 // Engine serves the hot verbs. The requests it is given have been validated (validate.go); it MUST NOT change them and MAY keep their payloads only until
 // it answers. Its errors are those of domain, store and engine: errors.go makes wire errors of them.
 type Engine interface {
-	Push(ctx context.Context, t tenant.ID, req *queuev1.PushRequest) (*queuev1.PushResponse, error)
 	// PushAsync calls answer exactly once, from any goroutine.
 	PushAsync(ctx context.Context, t tenant.ID, req *queuev1.PushRequest, answer func(*queuev1.PushResponse, error))
 	Pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) (*queuev1.PopResponse, error)
 	Ack(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) (*queuev1.AckResponse, error)
 	Renew(ctx context.Context, t tenant.ID, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error)
 	Release(ctx context.Context, t tenant.ID, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error)
+	// Undelivered gives back the lease of an answer that could not be sent, without waiting.
+	Undelivered(t tenant.ID, queue string, resp *queuev1.PopResponse)
+	// Drain sends parked pops away.
+	Drain()
 }
 
 // Notifier is told what a control action changed, after its commit. Its methods MUST NOT block. What it does not pass on costs latency only.

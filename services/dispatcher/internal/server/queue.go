@@ -15,23 +15,19 @@ import (
 // maxActor is what an audit entry can hold.
 const maxActor = 1024
 
-// Queues is postrider.queue.v1.QueueService as the dispatcher serves it.
+// Queues is the control side of postrider.queue.v1.QueueService. The hot verbs come through Exchange; here they are not implemented.
 type Queues struct {
-	queuev1.UnsafeQueueServiceServer // a call that is added to the contract does not compile until it is written here
+	queuev1.UnimplementedQueueServiceServer
 
-	control  *store.Control
-	catalog  *catalog.Catalog
-	rates    *catalog.Rates
-	engine   Engine
-	notify   Notifier
-	draining <-chan struct{}
+	control *store.Control
+	catalog *catalog.Catalog
+	rates   *catalog.Rates
+	notify  Notifier
 }
 
-// NewQueues returns the service. Streams end soon after draining is closed.
-func NewQueues(
-	control *store.Control, cat *catalog.Catalog, rates *catalog.Rates, engine Engine, notify Notifier, draining <-chan struct{},
-) *Queues {
-	return &Queues{control: control, catalog: cat, rates: rates, engine: engine, notify: notify, draining: draining}
+// NewQueues returns the service.
+func NewQueues(control *store.Control, cat *catalog.Catalog, rates *catalog.Rates, notify Notifier) *Queues {
+	return &Queues{control: control, catalog: cat, rates: rates, notify: notify}
 }
 
 // caller returns who an authenticated peer says is calling. Without one nothing is done.
@@ -44,48 +40,4 @@ func caller(ctx context.Context) (tenant.Caller, error) {
 		return tenant.Caller{}, apierr.Unauthenticated(ReasonUnauthenticated, "the caller's name cannot be recorded")
 	}
 	return c, nil
-}
-
-// hot answers one of the engine's verbs.
-func hot[Req, Resp any](
-	ctx context.Context, req Req, check func(Req) error, do func(context.Context, tenant.ID, Req) (Resp, error),
-) (Resp, error) {
-	var none Resp
-	by, err := caller(ctx)
-	if err != nil {
-		return none, err
-	}
-	if err := check(req); err != nil {
-		return none, wireError(err)
-	}
-	resp, err := do(ctx, by.Tenant, req)
-	if err != nil {
-		return none, wireError(err)
-	}
-	return resp, nil
-}
-
-// Push implements the contract.
-func (s *Queues) Push(ctx context.Context, req *queuev1.PushRequest) (*queuev1.PushResponse, error) {
-	return hot(ctx, req, validatePush, s.engine.Push)
-}
-
-// Pop implements the contract.
-func (s *Queues) Pop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
-	return hot(ctx, req, validatePop, s.engine.Pop)
-}
-
-// Ack implements the contract.
-func (s *Queues) Ack(ctx context.Context, req *queuev1.AckRequest) (*queuev1.AckResponse, error) {
-	return hot(ctx, req, validateAck, s.engine.Ack)
-}
-
-// Renew implements the contract.
-func (s *Queues) Renew(ctx context.Context, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error) {
-	return hot(ctx, req, validateRenew, s.engine.Renew)
-}
-
-// Release implements the contract.
-func (s *Queues) Release(ctx context.Context, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error) {
-	return hot(ctx, req, validateRelease, s.engine.Release)
 }
