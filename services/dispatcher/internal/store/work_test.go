@@ -312,3 +312,25 @@ func TestLeaseThatWasMissedIsFoundByALaterSweep(t *testing.T) {
 	clock.advance(time.Second)
 	require.Equal(t, 1, sweep(), "it is still there")
 }
+
+// The leases of a deleted group stay until they are purged, and may be many.
+func TestLeasesOfDeletedGroupsHideNoOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	clock := freezeClock(b, time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	gs := b.groupShard(b.shard())
+	apply(b, window.Change{ID: gs, From: 1, To: 2, LeaseInserts: []window.LeaseInsert{{Epoch: lease.MakeEpoch(2, 0), Lease: 10 * time.Second}}})
+	b.exec(`INSERT INTO dispatcher.leases (key, expires_at, holder, entries)
+		SELECT encode(int8send(999999) || int8send(n), 'hex')::uuid, dispatcher.now() + n * interval '400 microseconds', '', ''
+		FROM generate_series(1, 25000) n`)
+	clock.advance(time.Minute)
+
+	found, err := b.store.ExpiredLeases(t.Context(), 10)
+	require.NoError(t, err)
+	again, err := b.store.ExpiredLeases(t.Context(), 10)
+	require.NoError(t, err)
+
+	require.Len(t, found, 1)
+	require.Equal(t, gs, found[0].GroupShard)
+	require.Equal(t, found, again)
+}
