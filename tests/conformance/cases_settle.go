@@ -88,6 +88,83 @@ func repeatedAck(t *testing.T, k kit) {
 	require.Equal(t, queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED, again.GetResults()[0].GetStatus())
 }
 
+func restIsNotNamed(t *testing.T, k kit) {
+	q := k.name("rest")
+	push(t, k, q, item("a", `1`), item("b", `2`), item("a", `3`))
+	got := pop(t, k, q, 3)
+	require.Len(t, got.GetDeliveries(), 3)
+	nack := &queuev1.Settlement{
+		MessageId: got.GetDeliveries()[0].GetMessageId(), Action: queuev1.AckAction_ACK_ACTION_NACK, Delay: durationpb.New(0),
+	}
+
+	resp, err := k.Ack(t.Context(), &queuev1.AckRequest{Queue: q, Lease: got.GetLease(), Settlements: []*queuev1.Settlement{nack}, AckRest: true})
+
+	require.NoError(t, err)
+	require.Equal(t, queuev1.AckStatus_ACK_STATUS_SETTLED, resp.GetResults()[0].GetStatus())
+	require.EqualValues(t, 1, resp.GetRestAcked())
+	require.Equal(t, []string{"1", "3"}, payloadsOf(pop(t, k, q, 3)))
+}
+
+func restBesideRefusal(t *testing.T, k kit) {
+	q, other := k.name("misnamed"), k.name("foreign")
+	push(t, k, q, item("a", `1`))
+	push(t, k, other, item("a", `2`))
+	got := pop(t, k, q, 1)
+	wrong := &queuev1.Settlement{MessageId: pop(t, k, other, 1).GetDeliveries()[0].GetMessageId(), Action: queuev1.AckAction_ACK_ACTION_NACK}
+
+	resp, err := k.Ack(t.Context(), &queuev1.AckRequest{Queue: q, Lease: got.GetLease(), Settlements: []*queuev1.Settlement{wrong}, AckRest: true})
+
+	require.NoError(t, err)
+	require.Equal(t, "NOT_LEASED", resp.GetResults()[0].GetError().GetCode())
+	require.Zero(t, resp.GetRestAcked())
+	ackAll(t, k, q, got)
+}
+
+func failureStopsPartition(t *testing.T, k kit) {
+	q := k.name("behind")
+	push(t, k, q, item("a", `1`), item("a", `2`), item("a", `3`))
+	got := pop(t, k, q, 3)
+	settlements := make([]*queuev1.Settlement, 3)
+	for i, d := range got.GetDeliveries() {
+		settlements[2-i] = &queuev1.Settlement{MessageId: d.GetMessageId()}
+	}
+	settlements[1].Action, settlements[1].Delay = queuev1.AckAction_ACK_ACTION_NACK, durationpb.New(0)
+
+	resp := settle(t, k, q, got.GetLease(), settlements...)
+
+	require.Equal(t, queuev1.AckStatus_ACK_STATUS_RETURNED, resp.GetResults()[0].GetStatus())
+	require.Equal(t, queuev1.AckStatus_ACK_STATUS_SETTLED, resp.GetResults()[1].GetStatus())
+	require.Equal(t, queuev1.AckStatus_ACK_STATUS_SETTLED, resp.GetResults()[2].GetStatus())
+	again := pop(t, k, q, 3)
+	require.Equal(t, []string{"2", "3"}, payloadsOf(again))
+	require.EqualValues(t, 1, again.GetDeliveries()[1].GetAttempt())
+}
+
+func lateNack(t *testing.T, k kit) {
+	q := k.name("late")
+	push(t, k, q, item("a", `1`), item("a", `2`))
+	got := pop(t, k, q, 2)
+	id := got.GetDeliveries()[0].GetMessageId()
+	settle(t, k, q, got.GetLease(), &queuev1.Settlement{MessageId: id})
+
+	for _, action := range []queuev1.AckAction{queuev1.AckAction_ACK_ACTION_NACK, queuev1.AckAction_ACK_ACTION_REJECT} {
+		resp := settle(t, k, q, got.GetLease(), &queuev1.Settlement{MessageId: id, Action: action})
+		require.Equal(t, queuev1.AckStatus_ACK_STATUS_REFUSED, resp.GetResults()[0].GetStatus())
+		require.Equal(t, "ALREADY_SETTLED", resp.GetResults()[0].GetError().GetCode())
+	}
+}
+
+func leaseOfAnotherGroup(t *testing.T, k kit) {
+	q := k.name("other-group")
+	push(t, k, q, item("a", `1`))
+	got := pop(t, k, q, 1)
+
+	_, err := k.Ack(t.Context(), &queuev1.AckRequest{Queue: q, Group: "h", Lease: got.GetLease(), AckRest: true})
+
+	require.Equal(t, "GROUP_MISMATCH", Code(err), "%v", err)
+	ackAll(t, k, q, got)
+}
+
 func releaseReturns(t *testing.T, k kit) {
 	q := k.name("release")
 	push(t, k, q, item("p", `1`))

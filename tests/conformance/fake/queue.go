@@ -212,41 +212,73 @@ func (d *Dispatcher) held(tenant, queueName, groupName, lease string) (*queue, *
 }
 
 func (d *Dispatcher) ack(tenant string, req *queuev1.AckRequest) (*queuev1.AckResponse, error) {
-	q, g, held, err := d.held(tenant, req.GetQueue(), req.GetGroup(), req.GetLease())
+	q, g, held, err := d.held(tenant, req.GetQueue(), "", req.GetLease())
 	if err != nil {
 		return nil, err
 	}
-	resp := &queuev1.AckResponse{}
-	named := map[int64]bool{}
-	for _, s := range req.GetSettlements() {
-		res := &queuev1.AckResult{MessageId: s.GetMessageId()}
-		i := slices.IndexFunc(held, func(m *message) bool { return m.id == s.GetMessageId() })
-		if i < 0 {
-			res.Status = queuev1.AckStatus_ACK_STATUS_REFUSED
-			res.Error = &queuev1.ItemError{Code: "NOT_IN_LEASE", Message: "the lease does not hold this message"}
-			resp.Results = append(resp.Results, res)
-			continue
-		}
-		named[held[i].offset] = true
-		res.Status = q.settle(g, held[i], s)
-		resp.Results = append(resp.Results, res)
+	if req.GetGroup() != "" && q.groups[req.GetGroup()] != g {
+		return nil, apierr.InvalidArgument("GROUP_MISMATCH", "group", "is not the group of the lease")
 	}
-	if req.GetAckRest() {
-		for _, m := range held {
-			if !named[m.offset] && !g.settled[m.offset] {
-				q.settle(g, m, &queuev1.Settlement{})
-				resp.RestAcked++
+	resp := &queuev1.AckResponse{}
+	says := map[string]*queuev1.Settlement{}
+	results := map[string]*queuev1.AckResult{}
+	for _, s := range req.GetSettlements() {
+		says[s.GetMessageId()] = s
+		results[s.GetMessageId()] = refusal("NOT_LEASED")
+	}
+	open := func(m *message) bool { return g.leased[m.offset] == req.GetLease() }
+	for _, m := range held { // in the order of the log
+		switch s := says[m.id]; {
+		case s == nil:
+		case g.settled[m.offset]:
+			results[m.id] = already(s)
+		case open(m):
+			status := q.settle(g, m, s)
+			results[m.id] = &queuev1.AckResult{Status: status}
+			if g.mode != queuev1.GroupMode_GROUP_MODE_ORDERED || g.settled[m.offset] {
+				continue
 			}
+			for _, behind := range held {
+				if behind.offset > m.offset && behind.item.GetPartition() == m.item.GetPartition() && open(behind) {
+					delete(g.leased, behind.offset)
+					g.tries[behind.offset]--
+					results[behind.id] = &queuev1.AckResult{Status: queuev1.AckStatus_ACK_STATUS_RETURNED}
+				}
+			}
+		}
+	}
+	rest := req.GetAckRest()
+	for _, s := range req.GetSettlements() {
+		res := proto.CloneOf(results[s.GetMessageId()])
+		res.MessageId = s.GetMessageId()
+		resp.Results = append(resp.Results, res)
+		rest = rest && res.GetStatus() != queuev1.AckStatus_ACK_STATUS_REFUSED
+	}
+	for _, m := range held {
+		if rest && open(m) {
+			q.settle(g, m, &queuev1.Settlement{})
+			resp.RestAcked++
 		}
 	}
 	d.wake()
 	return resp, nil
 }
 
-func (q *queue) settle(g *group, m *message, s *queuev1.Settlement) queuev1.AckStatus {
-	if g.settled[m.offset] {
-		return queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED
+func refusal(code string) *queuev1.AckResult {
+	return &queuev1.AckResult{Status: queuev1.AckStatus_ACK_STATUS_REFUSED, Error: &queuev1.ItemError{Code: code, Message: "refused"}}
+}
+
+// already answers a settlement of what is settled.
+func already(s *queuev1.Settlement) *queuev1.AckResult {
+	switch s.GetAction() {
+	case queuev1.AckAction_ACK_ACTION_NACK, queuev1.AckAction_ACK_ACTION_REJECT:
+		return refusal("ALREADY_SETTLED")
+	case queuev1.AckAction_ACK_ACTION_ACK, queuev1.AckAction_ACK_ACTION_UNSPECIFIED:
 	}
+	return &queuev1.AckResult{Status: queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED}
+}
+
+func (q *queue) settle(g *group, m *message, s *queuev1.Settlement) queuev1.AckStatus {
 	delete(g.leased, m.offset)
 	switch s.GetAction() {
 	case queuev1.AckAction_ACK_ACTION_NACK:
