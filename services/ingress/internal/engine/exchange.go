@@ -243,7 +243,7 @@ func (x *Exchange) candidates(tenant, queue string) []*peer {
 
 // submit gives the task to the best peer that takes it.
 func (x *Exchange) submit(t *task) bool {
-	taken := false
+	var taken bool
 	if t.op.GetPush() != nil {
 		taken = x.submitPush(t)
 	} else {
