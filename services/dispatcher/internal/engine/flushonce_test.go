@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -121,8 +122,9 @@ func failKeys(t *testing.T, url string, times int) {
 	exec(t, conn, "CREATE TRIGGER fail BEFORE INSERT ON dispatcher.idempotency_keys FOR EACH STATEMENT EXECUTE FUNCTION dispatcher.fail()")
 }
 
-func keyedItem(key, payload string) *queuev1.PushItem {
-	return &queuev1.PushItem{Partition: "a", Payload: []byte(payload), IdempotencyKey: key}
+// keyedItem is a message under the one key of these tests.
+func keyedItem(payload string) *queuev1.PushItem {
+	return &queuev1.PushItem{Partition: "a", Payload: []byte(payload), IdempotencyKey: "k"}
 }
 
 // stored returns what is in the queue, as a fresh consumer sees it.
@@ -140,8 +142,8 @@ func TestKeyedPushesThatAreTriedAgainAreAppendedAndAnsweredOnce(t *testing.T) {
 	a := newAnswers(n)
 
 	a.together(url, "q", func() {
-		a.push("one", &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{keyedItem("k", "1")}})
-		a.push("clash", &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{keyedItem("k", "2"), item("a", "3")}})
+		a.push("one", &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{keyedItem("1")}})
+		a.push("clash", &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{keyedItem("2"), item("a", "3")}})
 		a.push("after", &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{item("a", "4")}})
 	})
 	a.await(4)
@@ -167,7 +169,7 @@ func TestARefusedRequestIsAnsweredOnceThoughTheOthersAreTriedAgain(t *testing.T)
 
 	a.together(url, "q", func() {
 		a.push("reuse", request("other"))
-		a.push("good", &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{keyedItem("k", "1"), item("a", "2")}})
+		a.push("good", &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{keyedItem("1"), item("a", "2")}})
 	})
 	a.await(3)
 
@@ -178,7 +180,7 @@ func TestARefusedRequestIsAnsweredOnceThoughTheOthersAreTriedAgain(t *testing.T)
 }
 
 // A flush of two queues of which one is deleted commits for the other alone. If its answer is lost, what is missing of the one says nothing of the other.
-func TestALostFlushToADeletedQueueToo(t *testing.T) {
+func TestALostFlushIsFoundThoughAQueueOfItIsDeleted(t *testing.T) {
 	t.Parallel()
 	for name, keyed := range map[string]bool{"plain": false, "keyed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +192,7 @@ func TestALostFlushToADeletedQueueToo(t *testing.T) {
 			items := func(payload string) []*queuev1.PushItem {
 				out := []*queuev1.PushItem{item("a", payload)}
 				if keyed {
-					out = append(out, keyedItem("k", "key "+payload))
+					out = append(out, keyedItem("key "+payload))
 				}
 				return out
 			}
@@ -293,7 +295,7 @@ func TestPushesThatWaitForALookUpAreBoundedToo(t *testing.T) {
 	a := newAnswers(n)
 
 	for i := range 20 {
-		a.push(fmt.Sprint(i), &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{item("a", string(make([]byte, 400)))}})
+		a.push(strconv.Itoa(i), &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{item("a", string(make([]byte, 400)))}})
 	}
 	a.await(18)
 	exec(t, holder, "COMMIT")
@@ -320,12 +322,12 @@ func TestAPushSentAgainIsRefusedWhereKeysAreIgnored(t *testing.T) {
 		return err
 	}
 
-	require.NoError(t, push(false, keyedItem("k", "1")))
-	require.NoError(t, push(true, keyedItem("k", "1")), "a duplicate")
-	require.ErrorIs(t, push(true, keyedItem("k", "1"), item("a", "2")), engine.ErrNotDeduplicated)
+	require.NoError(t, push(false, keyedItem("1")))
+	require.NoError(t, push(true, keyedItem("1")), "a duplicate")
+	require.ErrorIs(t, push(true, keyedItem("1"), item("a", "2")), engine.ErrNotDeduplicated)
 	n.set(url, `{"idempotency_window": "0s"}`)
 	fresh := newNode(t, url, nodeOptions{})
-	_, err := fresh.Push(t.Context(), ten, &queuev1.PushRequest{Queue: "q", IdempotencyKey: "r", Items: []*queuev1.PushItem{keyedItem("k", "1")}, Resent: true})
+	_, err := fresh.Push(t.Context(), ten, &queuev1.PushRequest{Queue: "q", IdempotencyKey: "r", Items: []*queuev1.PushItem{keyedItem("1")}, Resent: true})
 	require.ErrorIs(t, err, engine.ErrNotDeduplicated)
 	require.Equal(t, []string{"1"}, fresh.stored("q"))
 	require.InDelta(t, 0, fresh.metric("queued_push_bytes"), 0)
@@ -339,7 +341,7 @@ func TestWhatAFlushLeftOutGoesAgainAlone(t *testing.T) {
 	makeQueue(t, n, 4)
 	var items []*queuev1.PushItem
 	for i := range 20 {
-		items = append(items, item(fmt.Sprintf("p%d", i), fmt.Sprint(i)))
+		items = append(items, item(fmt.Sprintf("p%d", i), strconv.Itoa(i)))
 	}
 	n.push("q", items...)
 	exec(t, session(t, url), `WITH one AS (SELECT s.id FROM dispatcher.shards s WHERE head > 0 ORDER BY id LIMIT 1),
