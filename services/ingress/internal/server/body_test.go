@@ -56,7 +56,7 @@ func TestAWaitingPopHoldsNoRoomForItsBody(t *testing.T) {
 		}
 		return accept(op)
 	}
-	for range 30 {
+	for range 20 {
 		body, _ := s.upload("/v1/queues/q/pop", -1)
 		_, err := io.WriteString(body, `{"wait":"60s"}`+strings.Repeat(" ", 500_000))
 		require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestRoomForBodiesIsFreeAgainAfterwards(t *testing.T) {
 	t.Parallel()
 	s := small(t)
 	big := `{"payload":"` + strings.Repeat("x", 1_000_000) + `"}`
-	for range 30 {
+	for range 10 {
 		got := s.request(http.MethodPost, "/v1/queues/q/messages", big)
 		require.Equal(t, http.StatusCreated, got.status, got.body)
 		got = s.request(http.MethodPost, "/v1/queues/q/groups", big)
