@@ -21,7 +21,7 @@ const (
 func Rules() []Rule {
 	var all []Rule
 	for message, rules := range map[string][]Rule{
-		"PushRequest":               {name("queue"), list("items", 1, MaxItems), optional(name("idempotency_key"))},
+		"PushRequest":               {name("queue"), list("items", 1, MaxItems), optional(name("idempotency_key")), free("resent")},
 		"PushItem":                  pushItemRules(),
 		"PushStreamRequest":         {list("entries", 1, MaxItems)},
 		"PushStreamRequest.Entry":   {free("request_id"), required(nested("request"))},
