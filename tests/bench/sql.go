@@ -61,9 +61,13 @@ func SQL(ctx context.Context, dsn string) ([]Workload, func(), error) {
 	}
 	return []Workload{
 		{Name: "SQL INSERT of one row, 64 connections", Class: durable, Callers: 64, Prepare: empty, Op: exec(`INSERT INTO bench.rows (payload) VALUES ($1)`, 1, one)},
-		{Name: "SQL INSERT of 100 rows, 8 connections", Class: durable, Callers: 8, Prepare: empty,
-			Op: exec(`INSERT INTO bench.rows (payload) VALUES `+values.String()[2:], 100, hundred...)},
-		{Name: "SQL INSERT of a 1,000-message segment, 2 connections", Class: durable, Callers: 2, Prepare: empty,
-			Op: exec(`INSERT INTO bench.segments (body) VALUES ($1)`, 1000, segment)},
+		{
+			Name: "SQL INSERT of 100 rows, 8 connections", Class: durable, Callers: 8, Prepare: empty,
+			Op: exec(`INSERT INTO bench.rows (payload) VALUES `+values.String()[2:], 100, hundred...),
+		},
+		{
+			Name: "SQL INSERT of a 1,000-message segment, 2 connections", Class: durable, Callers: 2, Prepare: empty,
+			Op: exec(`INSERT INTO bench.segments (body) VALUES ($1)`, 1000, segment),
+		},
 	}, pool.Close, nil
 }
