@@ -5,9 +5,13 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"postrider.dev/pkg/clock"
@@ -77,4 +81,68 @@ func TestNothingRememberedOfAnotherDatabaseIsBelieved(t *testing.T) {
 
 	require.Equal(t, []string{"first of two", "second of two"}, payloads(popped))
 	require.Equal(t, int64(2), pushed[0].GetOffset())
+}
+
+// gate holds up whoever reads the database's identity while it is shut.
+type gate struct {
+	shut    atomic.Bool
+	reached chan struct{} // has room for one
+	open    chan struct{}
+}
+
+func (g *gate) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if g.shut.Load() && strings.Contains(data.SQL, "pg_control_system") {
+		select {
+		case g.reached <- struct{}{}:
+		default:
+		}
+		<-g.open
+	}
+	return ctx
+}
+
+func (*gate) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestNobodyOvertakesTheLookAtTheDatabasesIdentity pops from one queue while another request is about to learn that another database answers.
+func TestNobodyOvertakesTheLookAtTheDatabasesIdentity(t *testing.T) {
+	t.Parallel()
+	var dsn [2]string
+	for i := range dsn {
+		srv := pgtest.NewServer(t, localpg.Options{})
+		dsn[i] = srv.DSN("postgres")
+		_, err := migrate.Up(t.Context(), clock.Real{}, dsn[i], migrations.Set())
+		require.NoError(t, err)
+	}
+	j := &junction{to: dsn[0]}
+	look := &gate{reached: make(chan struct{}, 1), open: make(chan struct{})}
+	n := newNode(t, dsn[0], nodeOptions{pool: func(o *pg.Options) {
+		o.Dial, o.Tracers = j.dial, append(o.Tracers, look)
+	}})
+	other := newNode(t, dsn[1], nodeOptions{})
+	for _, queue := range []string{"q", "p"} { // both databases are at the same versions
+		n.push(queue, item("a", "first of one"), item("b", "second of one"))
+		n.pop(&queuev1.PopRequest{Queue: queue})
+		other.push(queue, item("a", "first of two"), item("b", "second of two"))
+		other.pop(&queuev1.PopRequest{Queue: queue})
+	}
+
+	look.shut.Store(true)
+	j.turn(dsn[1])
+	n.Reconnected()
+	first := n.popLater(t.Context(), &queuev1.PopRequest{Queue: "q", Wait: seconds(20)})
+	<-look.reached
+	second := n.popLater(t.Context(), &queuev1.PopRequest{Queue: "p", Wait: seconds(20)})
+	overtook := false
+	select {
+	case resp := <-second:
+		overtook = true
+		t.Logf("%v", payloads(resp))
+	case <-clock.Real{}.After(500 * time.Millisecond):
+	}
+	look.shut.Store(false)
+	close(look.open)
+
+	require.False(t, overtook)
+	require.Equal(t, []string{"second of two"}, payloads(<-first))
+	require.Equal(t, []string{"second of two"}, payloads(<-second))
 }
