@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -105,12 +106,13 @@ func (a *admin) check(ctx context.Context, name string) error {
 	if report.Status == httpserver.Ready {
 		return nil
 	}
-	reason := string(report.Status)
-	for check, r := range report.Checks {
-		if r.Status != httpserver.Ready {
-			reason += fmt.Sprintf("; %s: %s", check, r.Reason)
+	reasons := []string{string(report.Status)}
+	for _, check := range slices.Sorted(maps.Keys(report.Checks)) {
+		if r := report.Checks[check]; r.Status != httpserver.Ready {
+			reasons = append(reasons, check+": "+r.Reason)
 		}
 	}
+	reason := strings.Join(reasons, "; ")
 	if report.Status == httpserver.Degraded {
 		return &httpserver.DegradedError{Reason: reason}
 	}
@@ -125,12 +127,9 @@ func (a *admin) awaitReady(ctx context.Context) error {
 			if err == nil {
 				break
 			}
-			if ctx.Err() != nil {
-				return nil
-			}
 			logReady(a.env.Log, name, err.Error())
 			if a.env.Clock.Sleep(ctx, readyEvery) != nil {
-				return nil
+				return nil //nolint:nilerr // it was told to end
 			}
 		}
 	}

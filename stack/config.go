@@ -96,8 +96,11 @@ func (c Config) Validate() error {
 		name string
 		err  error
 	}{
-		{"ingress", c.Ingress.Validate()}, {"dispatcher", c.Dispatcher.Validate()}, {"scheduler", c.Scheduler.Validate()},
-		{"audit", c.Audit.Validate()}, {"meshhint", c.Meshhint.Validate()},
+		{"ingress", c.Ingress.Validate()},
+		{"dispatcher", c.Dispatcher.Validate()},
+		{"scheduler", c.Scheduler.Validate()},
+		{"audit", c.Audit.Validate()},
+		{"meshhint", c.Meshhint.Validate()},
 	} {
 		if s.err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, s.err))

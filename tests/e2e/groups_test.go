@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
+	"strconv"
 	"testing"
 	"time"
 
@@ -26,7 +26,7 @@ func TestALeaseOverSeveralPartitionsIsRenewedAndReleasedAsOne(t *testing.T) {
 	_, err := a.Configure(t.Context(), "orders", &queuev1.QueueOptions{MaxAttempts: new(int32(1))})
 	require.NoError(t, err)
 	for i := range 5 {
-		mustPush(t, a, "orders", fmt.Sprint("p", i), fmt.Sprint(i))
+		mustPush(t, a, "orders", fmt.Sprint("p", i), strconv.Itoa(i))
 	}
 	lease := mustPop(t, a, "orders", postrider.PopOptions{Batch: 10, Lease: shortLease})
 	require.Len(t, lease.Deliveries, 5)
@@ -200,6 +200,6 @@ func TestEveryControlActionLeavesAnAuditEntryWithItsActor(t *testing.T) {
 	}
 	for _, action := range []string{"tenant.create", "key.create"} {
 		require.Contains(t, by, action)
-		require.True(t, strings.Contains(by[action], "admin"), "%s by %s", action, by[action])
+		require.Contains(t, by[action], "admin", "%s by %s", action, by[action])
 	}
 }

@@ -79,9 +79,9 @@ type document struct {
 }
 
 type operationDescription struct {
-	ID        string                     `json:"operationId"`
+	ID        string                     `json:"operationId"` //nolint:tagliatelle // OpenAPI's name
 	Summary   string                     `json:"summary"`
-	Role      string                     `json:"x-required-role"`
+	Role      string                     `json:"x-required-role"` //nolint:tagliatelle // an extension's name
 	Responses map[string]json.RawMessage `json:"responses"`
 }
 

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -113,7 +115,7 @@ func TestACrasherInABatchTakesNoNeighboursAlong(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for i := range 10 {
-		mustPush(t, a, "mixed", fmt.Sprint("key-", i), fmt.Sprint(i))
+		mustPush(t, a, "mixed", fmt.Sprint("key-", i), strconv.Itoa(i))
 	}
 	require.Len(t, mustPop(t, a, "mixed", postrider.PopOptions{Batch: 10}).Deliveries, 10) // its consumer crashes on message 7
 
@@ -149,7 +151,7 @@ func TestACrasherInABatchTakesNoNeighboursAlong(t *testing.T) {
 			dead = append(dead, d.GetPartition())
 		}
 		if len(dead) == 0 {
-			return fmt.Errorf("no dead letter yet")
+			return errors.New("no dead letter yet")
 		}
 		return nil
 	})

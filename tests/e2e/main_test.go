@@ -54,13 +54,12 @@ func partitions(n int) []string {
 	return list
 }
 
-// mustPush pushes one message and returns its fate.
-func mustPush(t *testing.T, c *postrider.Client, queue, partition, payload string) postrider.PushResult {
+// mustPush pushes one message.
+func mustPush(t *testing.T, c *postrider.Client, queue, partition, payload string) {
 	t.Helper()
 	results, err := c.Push(t.Context(), queue, postrider.Message{Partition: partition, Payload: []byte(payload)})
 	require.NoError(t, err)
 	require.NoError(t, results[0].Err)
-	return results[0]
 }
 
 // mustPop pops and fails when nothing is ready in time.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestSharedModeSettlesInAnyOrderInsideOnePartition(t *testing.T) {
 	f := twoHosts(t)
 	a, b := f.Client(t, 0), f.Client(t, 1)
 	for i := range 4 {
-		mustPush(t, a, "jobs", "one", fmt.Sprint(i))
+		mustPush(t, a, "jobs", "one", strconv.Itoa(i))
 	}
 	shared := postrider.PopOptions{Batch: 1, Mode: queuev1.GroupMode_GROUP_MODE_SHARED}
 

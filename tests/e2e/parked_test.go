@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestAPopWhoseClientIsGoneTakesNothing(t *testing.T) {
 		leave()
 		require.Error(t, <-gone)
 		awaitParked(t, f, 0)
-		mustPush(t, a, "orders", "p", fmt.Sprint(round))
+		mustPush(t, a, "orders", "p", strconv.Itoa(round))
 
 		lease := mustPop(t, b, "orders", postrider.PopOptions{})
 		require.Equal(t, 1, lease.Deliveries[0].Attempt)
@@ -107,18 +108,18 @@ func popAndDoNotRead(t *testing.T, h *fleet.Host, queue string, batch int) net.C
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(h.HTTP, "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4096)) //nolint:forcetypeassert // it is one
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 	body := fmt.Sprintf(`{"batch":%d,"max_bytes":%d,"wait":"20s","lease":"1h"}`, batch, 32<<20)
 	_, err = fmt.Fprintf(conn, "POST /v1/queues/%s/pop HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		queue, fleet.AdminKey, len(body), body)
 	require.NoError(t, err)
 	status, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
 	require.NoError(t, err)
-	require.Contains(t, status, fmt.Sprint(http.StatusOK))
+	require.Contains(t, status, strconv.Itoa(http.StatusOK))
 	return conn
 }
 
-func TestAThousandParkedPopsOnIdleQueuesAskTheDatabaseLittle(t *testing.T) {
+func TestAThousandParkedPopsOnIdleQueuesAskTheDatabaseLittle(t *testing.T) { //nolint:paralleltest // it needs the machine
 	f := twoHosts(t)
 	clients := []*postrider.Client{f.Client(t, 0), f.Client(t, 1)}
 	const queues, pops = 50, 1000
@@ -132,7 +133,7 @@ func TestAThousandParkedPopsOnIdleQueuesAskTheDatabaseLittle(t *testing.T) {
 		parked.Go(func() error {
 			_, err := clients[i%2].Pop(ctx, fmt.Sprint("idle-", i%queues), postrider.PopOptions{Wait: 60 * time.Second})
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // the end of the test
 			}
 			return fmt.Errorf("pop %d ended by itself: %w", i, err)
 		})

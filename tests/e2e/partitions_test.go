@@ -15,7 +15,7 @@ import (
 	postrider "postrider.dev/sdk"
 )
 
-func TestTwoHundredThousandPartitionsOfOneMessageAreDrainedByAnyPartitionPops(t *testing.T) {
+func TestTwoHundredThousandPartitionsOfOneMessageAreDrainedByAnyPartitionPops(t *testing.T) { //nolint:paralleltest // it needs the machine
 	f := twoHosts(t)
 	const total = 200_000
 	pushSingles(t, f.Client(t, 0), "wide", total)
@@ -83,7 +83,7 @@ func pushSingles(t *testing.T, c *postrider.Client, queue string, n int) {
 	require.NoError(t, g.Wait())
 }
 
-func TestAStuckPartitionWithFiftyThousandMessagesLeavesTheOthersAlone(t *testing.T) {
+func TestAStuckPartitionWithFiftyThousandMessagesLeavesTheOthersAlone(t *testing.T) { //nolint:paralleltest // it needs the machine
 	f := twoHosts(t)
 	a, b := f.Client(t, 0), f.Client(t, 1)
 	calm := popMedian(t, a, b, "calm")

@@ -13,7 +13,7 @@ import (
 	"postrider.dev/tests/fleet"
 )
 
-func TestKilledSidecarsCostWakeLatencyAndNothingElse(t *testing.T) {
+func TestKilledSidecarsCostWakeLatencyAndNothingElse(t *testing.T) { //nolint:paralleltest // it needs the machine
 	p := fleet.StartProcesses(t, &binaries, 2)
 	a, b := p.Client(t, 0), p.Client(t, 1)
 	mustPush(t, a, "news", "p", "before")

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestNoTenantSeesAnothersAnythingOnAnyRoute(t *testing.T) {
 			r, known := requests[route]
 			require.True(t, known, "this test has no request for %s: give it one", route)
 			got := send(t, h, stranger, strings.Fields(route)[0], r[0], r[1])
-			require.Contains(t, strings.Fields(r[2]), fmt.Sprint(got.Status), "%s on host %d: %s", route, n+1, got.Body)
+			require.Contains(t, strings.Fields(r[2]), strconv.Itoa(got.Status), "%s on host %d: %s", route, n+1, got.Body)
 			for _, secret := range []string{"giraffe-dead", "giraffe-leased", "giraffe-reason", o.message, o.keyID, before.GetQueue().GetId()} {
 				if !strings.Contains(r[0]+r[1], secret) {
 					require.NotContains(t, got.Body, secret, "%s on host %d", route, n+1)

@@ -13,7 +13,7 @@ import (
 )
 
 // parkedPop starts a pop that finds nothing and returns a function that waits for what it gets.
-func parkedPop(t *testing.T, c *postrider.Client, queue string, o postrider.PopOptions) func() (*postrider.Lease, time.Time) {
+func parkedPop(t *testing.T, c *postrider.Client, queue string, o postrider.PopOptions) func() (*postrider.Lease, time.Time) { //nolint:unparam // a caller reads better with it
 	t.Helper()
 	type answer struct {
 		lease *postrider.Lease

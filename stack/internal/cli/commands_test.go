@@ -118,7 +118,7 @@ func TestQueuesAreListedShownConfiguredAndRemoved(t *testing.T) {
 	asJSON := fields(t, s.must("queue", "show", "orders", "-o", "json"))
 	require.Len(t, asJSON["shards"], 2)
 	configured := fields(t, s.must("queue", "configure", "orders", "--max-groups", "7", "-o", "json"))
-	require.EqualValues(t, 7, configured["options"].(map[string]any)["max_groups"]) //nolint:forcetypeassert // fails the test
+	require.EqualValues(t, 7, configured["options"].(map[string]any)["max_groups"])
 
 	_, _, err := s.run("queue", "rm", "orders")
 	require.ErrorContains(t, err, "QUEUE_LEASED")

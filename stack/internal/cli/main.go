@@ -19,11 +19,11 @@ func Main() int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	s := Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ()}
-	ctx, cancel := context.WithCancel(context.Background())
+	s := Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ()} //nolint:forbidigo // the command's own surroundings
+	ctx, cancel := context.WithCancel(context.Background())                                              //nolint:forbidigo // the root of the process
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- New(s, run.BuildInfo().Version).ExecuteContext(ctx) }() // awaited below, unless a second signal ends the process
+	go func() { ended <- New(s, run.BuildInfo().Version).ExecuteContext(ctx) }() //nolint:contextcheck // cobra carries it; awaited below, unless a second signal ends the process
 	stopping := false
 	for {
 		select {

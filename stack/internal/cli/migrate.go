@@ -15,9 +15,9 @@ import (
 
 // MigrateMain applies all migrations to POSTRIDER_DATABASE_DIRECT_URL, else POSTRIDER_DATABASE_URL, and returns the exit code.
 func MigrateMain() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the root of the process
 	defer stop()
-	cfg, err := config.Load("migrate", migrateConfig{}, os.Environ())
+	cfg, err := config.Load("migrate", migrateConfig{}, os.Environ()) //nolint:forbidigo // the command's own surroundings
 	if err == nil {
 		err = config.NotEmpty("POSTRIDER_DATABASE_URL", cfg.DatabaseURL)
 	}

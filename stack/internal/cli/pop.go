@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"postrider.dev/pkg/clock"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	postrider "postrider.dev/sdk"
 )
@@ -87,7 +88,7 @@ func (g *globals) printLease(l *postrider.Lease, acked bool) error {
 		_, err := fmt.Fprintln(g.Out, "\nacked")
 		return err
 	}
-	_, err := fmt.Fprintf(g.Out, "\nlease %s\n(held for %s; settle with: postrider ack %s LEASE)\n", l.Token, time.Until(l.TrustedUntil()).Round(time.Second), l.Queue)
+	_, err := fmt.Fprintf(g.Out, "\nlease %s\n(held for %s; settle with: postrider ack %s LEASE)\n", l.Token, l.TrustedUntil().Sub(clock.Real{}.Now()).Round(time.Second), l.Queue)
 	return err
 }
 

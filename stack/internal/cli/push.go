@@ -41,7 +41,7 @@ func newPush(g *globals) *cobra.Command {
 			}
 			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
 				if lines {
-					return g.pushLines(cmd.Context(), c, args[0], m)
+					return g.pushLines(cmd.Context(), c, args[0], m) //nolint:contextcheck // input may take longer than the timeout of a command
 				}
 				if m.Payload, err = g.payload(args[1:]); err != nil {
 					return err

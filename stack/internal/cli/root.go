@@ -98,10 +98,10 @@ func Explain(err error) string {
 	if !ok {
 		return err.Error()
 	}
-	switch {
-	case e.Code == "Unavailable" || e.Code == "STREAM_BROKEN":
+	switch e.Code {
+	case "Unavailable", "STREAM_BROKEN":
 		return err.Error() + "\nIs a node running? `postrider up` starts one; --addr names another."
-	case e.Code == "DeadlineExceeded":
+	case "DeadlineExceeded":
 		return err.Error() + "\nNo node answered in time; --timeout gives it longer."
 	default:
 		return err.Error()
@@ -123,7 +123,7 @@ func (g *globals) client() (*postrider.Client, error) {
 
 // with runs f with a client and the flags' timeout, prolonged by wait.
 func (g *globals) with(ctx context.Context, wait time.Duration, f func(context.Context, *postrider.Client) error) error {
-	c, err := g.client()
+	c, err := g.client() //nolint:contextcheck // it connects when it is first used
 	if err != nil {
 		return err
 	}

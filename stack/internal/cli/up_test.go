@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,8 +30,8 @@ type running struct {
 	cmd   *exec.Cmd
 	dir   string
 	port  int
-	lines chan string // closed at the end of its output
-	ended chan error
+	lines chan string   // closed at the end of its output
+	ended chan struct{} // closed at the end of the process
 
 	mu     sync.Mutex // guards output
 	output string
@@ -40,7 +41,7 @@ type running struct {
 func freePort(t *testing.T) int {
 	t.Helper()
 	for {
-		port := 10_000 + 50*rand.IntN(400) //nolint:gosec // any will do
+		port := 10_000 + 50*rand.IntN(400)
 		if up.PortsOf(port, 0).Check(t.Context(), true) == nil && up.PortsOf(port, 1).Check(t.Context(), true) == nil {
 			return port
 		}
@@ -53,7 +54,7 @@ func upFolder(t *testing.T) string {
 	dir, err := os.MkdirTemp("/tmp", "up")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // another account must pass through
+	require.NoError(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
@@ -61,11 +62,11 @@ func upFolder(t *testing.T) string {
 func startUp(t *testing.T, dir string, environ []string, args ...string) *running {
 	t.Helper()
 	port := freePort(t)
-	cmd := program(context.WithoutCancel(t.Context()), environ, append([]string{"up", "--data", dir, "--port", fmt.Sprint(port)}, args...)...)
+	cmd := program(context.WithoutCancel(t.Context()), environ, append([]string{"up", "--data", dir, "--port", strconv.Itoa(port)}, args...)...)
 	reader, writer, err := os.Pipe()
 	require.NoError(t, err)
 	cmd.Stdout, cmd.Stderr = writer, writer
-	r := &running{t: t, cmd: cmd, dir: dir, port: port, lines: make(chan string, 1000), ended: make(chan error, 1)}
+	r := &running{t: t, cmd: cmd, dir: dir, port: port, lines: make(chan string, 1000), ended: make(chan struct{})}
 	require.NoError(t, cmd.Start())
 	require.NoError(t, writer.Close())
 	go func() { // ends with the process and its children
@@ -78,7 +79,10 @@ func startUp(t *testing.T, dir string, environ []string, args ...string) *runnin
 			r.lines <- in.Text()
 		}
 	}()
-	go func() { r.ended <- cmd.Wait() }()
+	go func() {
+		_ = cmd.Wait() // the exit code says how
+		close(r.ended)
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		if t.Failed() {
@@ -179,7 +183,7 @@ func TestUpBecomesReadyKeepsItsKeyAndDataAndLeavesNothingBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", example).CombinedOutput() //nolint:gosec // the line that people are told to try
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", example).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "PUSH_STATUS_QUEUED")
 	first.signal(os.Interrupt)
@@ -200,7 +204,7 @@ func TestUpBecomesReadyKeepsItsKeyAndDataAndLeavesNothingBehind(t *testing.T) {
 	other := startUp(t, dir, nil)
 	require.Equal(t, 1, other.end())
 	require.Contains(t, other.text(), "running there already")
-	busy := startUp(t, upFolder(t), nil, "--port", fmt.Sprint(second.port))
+	busy := startUp(t, upFolder(t), nil, "--port", strconv.Itoa(second.port))
 	require.Equal(t, 1, busy.end())
 	require.Contains(t, busy.text(), fmt.Sprintf("port %d is taken", second.port))
 	require.NotContains(t, busy.text(), "database", "nothing slow was begun")

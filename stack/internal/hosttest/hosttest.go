@@ -23,7 +23,7 @@ import (
 const AdminKey = "prk_admin_0123456789abcdefghijklmnopqrstuv"
 
 // ClusterSecret is the host's.
-const ClusterSecret = "a-secret-of-the-tests-only" //nolint:gosec // G101: of no use elsewhere
+const ClusterSecret = "a-secret-of-the-tests-only"
 
 // startPatience bounds the start of a host on a busy machine.
 const startPatience = 60 * time.Second
@@ -67,7 +67,7 @@ func Start(t testing.TB, log *zap.Logger) *Host {
 			return memnet.ListenTCP(ctx, addr)
 		},
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- stack.Run(ctx, cfg, env, func() { close(ready) }) }() // awaited by stop
 	stopped := false
@@ -85,7 +85,7 @@ func Start(t testing.TB, log *zap.Logger) *Host {
 	case err := <-ended:
 		stopped = true
 		t.Fatalf("the host ended before it was ready: %v", err)
-	case <-time.After(startPatience):
+	case <-time.After(startPatience): //nolint:forbidigo // real patience, in tests only
 		t.Fatalf("the host is not ready after %s", startPatience)
 	}
 	return h

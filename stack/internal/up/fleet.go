@@ -89,7 +89,7 @@ func startHost(o Options, n int, environ []string) (*host, error) {
 		name: fmt.Sprintf("host %d", n+1), logFile: log.Name(), pidFile: filepath.Join(o.Dir, fmt.Sprintf("host-%d.pid", n+1)),
 		ready: make(chan struct{}), exited: make(chan struct{}),
 	}
-	h.cmd = exec.Command(o.Program, "host") //nolint:gosec,noctx // this program itself; stopAll ends it
+	h.cmd = exec.Command(o.Program, "host") //nolint:noctx // this program itself; stopAll ends it
 	h.cmd.Env = append(append(append([]string{}, environ...), PortsOf(o.Port, n).environ(true)...), fmt.Sprintf("POSTRIDER_HOST_ID=host-%d", n+1))
 	h.cmd.Stderr = log
 	bindToParent(h.cmd)

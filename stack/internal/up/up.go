@@ -135,7 +135,7 @@ func getenv(environ []string, name string) string {
 
 // hostLog opens the log file of the nth host.
 func hostLog(dir string, n int) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("host-%d.log", n+1)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("host-%d.log", n+1)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // the folder is the user's own choice
 	if err != nil {
 		return nil, fmt.Errorf("log of host %d: %w", n+1, err)
 	}

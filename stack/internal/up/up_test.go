@@ -72,7 +72,7 @@ func TestATakenPortIsNamedWithAWayOut(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, taken.Close()) })
-	port := taken.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is one
+	port := taken.Addr().(*net.TCPAddr).Port
 
 	err = up.Ports{HTTP: port, GRPC: port, Admin: port}.Check(t.Context(), false)
 
