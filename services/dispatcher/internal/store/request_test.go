@@ -21,10 +21,10 @@ func request(t tenant.ID, key, body string) idempotency.Request {
 }
 
 // configureOnce creates or configures queue "q" under a key; its answer says how often it has run.
-func configureOnce(c *store.Control, runs *int, req idempotency.Request) (string, bool, error) {
-	answer, replayed, err := c.Once(context.Background(), req, func(in *store.Control) ([]byte, error) {
+func configureOnce(ctx context.Context, c *store.Control, runs *int, req idempotency.Request) (string, bool, error) {
+	answer, replayed, err := c.Once(ctx, req, func(in *store.Control) ([]byte, error) {
 		*runs++
-		_, err := in.Configure(context.Background(), by(req.Tenant), "q", queue.Patch{Set: queue.Options{MaxAttempts: runs}})
+		_, err := in.Configure(ctx, by(req.Tenant), "q", queue.Patch{Set: queue.Options{MaxAttempts: runs}})
 		return fmt.Append(nil, "run ", *runs), err
 	})
 	return string(answer), replayed, err
@@ -35,7 +35,7 @@ func TestARequestUnderAKeyRunsOnceAndItsFirstAnswerIsGivenAgain(t *testing.T) {
 	c := newCold(t)
 	runs := 0
 	for i := range 3 {
-		answer, replayed, err := configureOnce([]*store.Control{c.control, c.another()}[i%2], &runs, request("a", "k", "x"))
+		answer, replayed, err := configureOnce(t.Context(), []*store.Control{c.control, c.another()}[i%2], &runs, request("a", "k", "x"))
 		require.NoError(t, err)
 		require.Equal(t, "run 1", answer)
 		require.Equal(t, i > 0, replayed)
@@ -43,7 +43,7 @@ func TestARequestUnderAKeyRunsOnceAndItsFirstAnswerIsGivenAgain(t *testing.T) {
 	require.Equal(t, 1, runs)
 	require.Len(t, c.audited(), 1)
 
-	_, _, err := configureOnce(c.control, &runs, request("a", "k", "y"))
+	_, _, err := configureOnce(t.Context(), c.control, &runs, request("a", "k", "y"))
 	require.ErrorIs(t, err, idempotency.ErrReused)
 	require.Equal(t, 1, runs)
 }
@@ -55,7 +55,7 @@ func TestAKeyIsItsTenantsAndItsMethods(t *testing.T) {
 	other := request("a", "k", "y")
 	other.Method = "/another"
 	for i, req := range []idempotency.Request{request("a", "k", "x"), request("b", "k", "y"), other, request("a", "K", "y")} {
-		_, replayed, err := configureOnce(c.control, &runs, req)
+		_, replayed, err := configureOnce(t.Context(), c.control, &runs, req)
 		require.NoError(t, err)
 		require.False(t, replayed)
 		require.Equal(t, i+1, runs)
@@ -68,8 +68,8 @@ func TestWhileARequestRunsItsKeyIsRefusedAndNobodyWaits(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := c.control.Once(context.Background(), request("a", "k", "x"), func(in *store.Control) ([]byte, error) {
-			_, err := in.Configure(context.Background(), by("a"), "q", queue.Patch{})
+		_, _, err := c.control.Once(t.Context(), request("a", "k", "x"), func(in *store.Control) ([]byte, error) {
+			_, err := in.Configure(t.Context(), by("a"), "q", queue.Patch{})
 			close(inside)
 			<-leave
 			return nil, err
@@ -79,15 +79,15 @@ func TestWhileARequestRunsItsKeyIsRefusedAndNobodyWaits(t *testing.T) {
 	<-inside
 
 	runs := 0
-	_, _, err := configureOnce(c.another(), &runs, request("a", "k", "x"))
+	_, _, err := configureOnce(t.Context(), c.another(), &runs, request("a", "k", "x"))
 	require.ErrorIs(t, err, idempotency.ErrInUse)
-	_, _, err = configureOnce(c.another(), &runs, request("a", "k", "another body"))
+	_, _, err = configureOnce(t.Context(), c.another(), &runs, request("a", "k", "another body"))
 	require.ErrorIs(t, err, idempotency.ErrInUse)
 	require.Zero(t, runs)
 	close(leave)
 	require.NoError(t, <-done)
 
-	_, replayed, err := configureOnce(c.another(), &runs, request("a", "k", "x"))
+	_, replayed, err := configureOnce(t.Context(), c.another(), &runs, request("a", "k", "x"))
 	require.NoError(t, err)
 	require.True(t, replayed)
 	require.Len(t, c.audited(), 1)
@@ -100,7 +100,7 @@ func TestOfRacingRequestsUnderAKeyExactlyOneRuns(t *testing.T) {
 	fresh := make([]bool, 24)
 	errs := race(len(fresh), func(i int) error {
 		runs := 0
-		_, _, err := configureOnce(controls[i%len(controls)], &runs, request("a", "k", "x"))
+		_, _, err := configureOnce(t.Context(), controls[i%len(controls)], &runs, request("a", "k", "x"))
 		fresh[i] = err == nil && runs > 0
 		return err
 	})
@@ -126,14 +126,14 @@ func TestARequestThatFailedDidNothingAndIsNotRemembered(t *testing.T) {
 	})
 	require.ErrorIs(t, err, failure)
 	c.breakAudit()
-	_, _, err = configureOnce(c.control, &runs, request("a", "k", "x"))
+	_, _, err = configureOnce(t.Context(), c.control, &runs, request("a", "k", "x"))
 	require.Error(t, err)
 	c.mendAudit()
 	_, err = c.control.FindQueue(t.Context(), "a", "q")
 	require.ErrorIs(t, err, store.ErrQueueNotFound)
 	require.Zero(t, scan[int](c.bench, "SELECT count(*) FROM dispatcher.request_keys"))
 
-	_, replayed, err := configureOnce(c.control, &runs, request("a", "k", "another body"))
+	_, replayed, err := configureOnce(t.Context(), c.control, &runs, request("a", "k", "another body"))
 	require.NoError(t, err)
 	require.False(t, replayed)
 }
@@ -143,18 +143,18 @@ func TestAnAnswerIsForgottenAfterADayOfTheDatabase(t *testing.T) {
 	c := newCold(t)
 	clk := freezeClock(c.bench, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	runs := 0
-	_, _, err := configureOnce(c.control, &runs, request("a", "k", "x"))
+	_, _, err := configureOnce(t.Context(), c.control, &runs, request("a", "k", "x"))
 	require.NoError(t, err)
 	clk.advance(24*time.Hour - time.Second)
 	n, err := c.control.TrimRequests(t.Context(), 10)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	_, replayed, err := configureOnce(c.control, &runs, request("a", "k", "x"))
+	_, replayed, err := configureOnce(t.Context(), c.control, &runs, request("a", "k", "x"))
 	require.NoError(t, err)
 	require.True(t, replayed, "and a replay prolongs nothing")
 
 	clk.advance(time.Second)
-	answer, replayed, err := configureOnce(c.control, &runs, request("a", "k", "another body"))
+	answer, replayed, err := configureOnce(t.Context(), c.control, &runs, request("a", "k", "another body"))
 	require.NoError(t, err)
 	require.False(t, replayed)
 	require.Equal(t, "run 2", answer)
