@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
 
 	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/config"
@@ -79,9 +78,6 @@ func New(ctx context.Context, env run.Env, opts Options) (*Server, error) {
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until Run
 	s.grpc = grpc.NewServer(s.serverOptions()...)
 	healthpb.RegisterHealthServer(s.grpc, endingHealth{s.health, s.draining})
-	if opts.Reflection {
-		reflection.Register(s.grpc)
-	}
 	if s.listener, err = env.Listen(ctx, opts.Addr); err != nil {
 		return nil, fmt.Errorf("grpc server: %w", err)
 	}

@@ -16,7 +16,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/config"
@@ -248,29 +247,6 @@ func TestUnaryCallsHaveALongestDuration(t *testing.T) {
 	}}
 	serve(t, env, grpcserver.Options{MaxDeadline: 20 * time.Millisecond}, svc)
 	require.Equal(t, codes.DeadlineExceeded, apierr.Code(call(t.Context(), dial(t, env, "mem:test", ""))))
-}
-
-func TestReflectionShowsTheSchemaWhereAsked(t *testing.T) {
-	t.Parallel()
-	for _, on := range []bool{true, false} {
-		env := runtest.New(t)
-		serve(t, env, grpcserver.Options{Reflection: on, ClusterSecret: secret}, &service{})
-		stream, err := reflectionpb.NewServerReflectionClient(dial(t, env, "mem:test", secret)).ServerReflectionInfo(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{
-			MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
-		}))
-		res, err := stream.Recv()
-		if !on {
-			require.Equal(t, codes.Unimplemented, apierr.Code(err))
-			continue
-		}
-		require.NoError(t, err)
-		require.Contains(t, res.String(), "grpc.testing.TestService")
-		require.NoError(t, stream.CloseSend())
-		_, err = stream.Recv()
-		require.ErrorIs(t, err, io.EOF)
-	}
 }
 
 func TestSelfGoesThroughTheInterceptors(t *testing.T) {

@@ -36,7 +36,6 @@ type Options struct {
 
 	MaxRecvBytes int           // largest message; a service's own limits are lower, so that it says itself what is too large; 0: 40 MiB
 	MaxDeadline  time.Duration // longest a unary call may take, whatever its caller asks; 0: 2 minutes
-	Reflection   bool          // serve the schema to tools
 	Loopback     bool          // also serve Self, the connection of this process to itself
 
 	DrainDelay   time.Duration

@@ -39,11 +39,10 @@ type Config[Req, Resp any] struct {
 
 // Stream is a kept stream. Run drives it; Send may be called from anywhere at any time.
 type Stream[Req, Resp any] struct {
-	cfg     Config[Req, Resp]
-	clk     clock.Clock
-	queue   chan *Req
-	up      atomic.Bool
-	dropped atomic.Int64
+	cfg   Config[Req, Resp]
+	clk   clock.Clock
+	queue chan *Req
+	up    atomic.Bool
 }
 
 // New returns a stream that is down until Run runs.
@@ -63,10 +62,7 @@ func New[Req, Resp any](clk clock.Clock, cfg Config[Req, Resp]) *Stream[Req, Res
 // IsUp reports whether the peer has answered on the current stream.
 func (s *Stream[Req, Resp]) IsUp() bool { return s.up.Load() }
 
-// Dropped counts the messages that Send refused.
-func (s *Stream[Req, Resp]) Dropped() int64 { return s.dropped.Load() }
-
-// Send queues a message and never blocks. It reports false, and counts, when the message was dropped because the stream is down or its queue is
+// Send queues a message and never blocks. It reports false when the message was dropped because the stream is down or its queue is
 // full. True is no promise of arrival.
 func (s *Stream[Req, Resp]) Send(m *Req) bool {
 	if s.up.Load() {
@@ -76,7 +72,6 @@ func (s *Stream[Req, Resp]) Send(m *Req) bool {
 		default:
 		}
 	}
-	s.dropped.Add(1)
 	return false
 }
 
@@ -92,7 +87,7 @@ func (s *Stream[Req, Resp]) Run(ctx context.Context) error {
 			}
 		}
 		jittered := pause/2 + rand.N(pause/2+1) //nolint:gosec // G404: jitter needs spread, not secrecy.
-		_ = s.clk.Sleep(ctx, jittered) // the end of ctx ends the loop
+		_ = s.clk.Sleep(ctx, jittered)          // the end of ctx ends the loop
 		pause = min(2*pause, s.cfg.RetryMax)
 	}
 	return nil
@@ -181,7 +176,6 @@ func (s *Stream[Req, Resp]) discard() {
 	for {
 		select {
 		case <-s.queue:
-			s.dropped.Add(1)
 		default:
 			return
 		}

@@ -90,21 +90,6 @@ func up(ctx context.Context, clk clock.Clock, db *sql.DB, set Set, version int64
 	return applied, nil
 }
 
-// Version returns the schema's version, 0 when it is fresh. A service that does not migrate itself compares it with Set.Newest at its start.
-func Version(ctx context.Context, dsn string, set Set) (int64, error) {
-	db, err := open(dsn)
-	if err != nil {
-		return 0, err
-	}
-	defer db.Close() //nolint:errcheck // opened for reading
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("connect: %w", err)
-	}
-	defer conn.Close() //nolint:errcheck // opened for reading
-	return set.version(ctx, conn)
-}
-
 // open returns a handle whose sessions wait for a lock at most a few seconds and inherit no other limits from their role.
 func open(dsn string) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)

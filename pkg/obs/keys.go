@@ -13,48 +13,27 @@ import (
 
 // The keys of log lines. A line uses these and no others, so that one query finds one thing in every service; a new key is added here first.
 const (
-	KeyService    = "service"
-	KeyVersion    = "version"
-	KeyHost       = "host_id"
-	KeyZone       = "zone"
-	KeyNode       = "node_id"
-	KeyPeer       = "peer"
-	KeyAddr       = "addr"
-	KeyPart       = "part"
-	KeyTenant     = "tenant_id"
-	KeyActor      = "actor"
-	KeyQueue      = "queue"
-	KeyShard      = "shard"
-	KeyPartition  = "partition"
-	KeyGroup      = "group"
-	KeyConsumer   = "consumer"
-	KeyMessage    = "message_id"
-	KeyDelivery   = "delivery_id"
-	KeyLease      = "lease_id"
-	KeyOffset     = "offset"
-	KeyEpoch      = "epoch"
-	KeyAttempt    = "attempt"
-	KeySchedule   = "schedule_id"
-	KeySession    = "session_id"
-	KeyCall       = "call_id"
-	KeyCount      = "count"
-	KeyBytes      = "bytes"
-	KeyDuration   = "duration"
-	KeyMethod     = "method"
-	KeyRoute      = "route"
-	KeyStatus     = "status"
-	KeyCode       = "code"
-	KeyReason     = "reason"
-	KeyErrorID    = "error_id"
-	KeyTrace      = "trace_id"
-	KeyRequest    = "request_id"
-	KeySignal     = "signal"
-	KeyState      = "state"
-	KeyErr        = "err"
-	KeyPanic      = "panic"
-	KeyStack      = "stack"
-	KeyMigration  = "migration"
-	KeyRetryAfter = "retry_after"
+	KeyService  = "service"
+	KeyVersion  = "version"
+	KeyHost     = "host_id"
+	KeyAddr     = "addr"
+	KeyPart     = "part"
+	KeyTenant   = "tenant_id"
+	KeyActor    = "actor"
+	KeyEpoch    = "epoch"
+	KeyBytes    = "bytes"
+	KeyDuration = "duration"
+	KeyMethod   = "method"
+	KeyRoute    = "route"
+	KeyStatus   = "status"
+	KeyCode     = "code"
+	KeyReason   = "reason"
+	KeyErrorID  = "error_id"
+	KeyTrace    = "trace_id"
+	KeyRequest  = "request_id"
+	KeySignal   = "signal"
+	KeyState    = "state"
+	KeyErr      = "err"
 )
 
 // Err is the error that a line is about.
@@ -66,29 +45,8 @@ func Tenant(id tenant.ID) zap.Field { return zap.String(KeyTenant, string(id)) }
 // Addr is the address that a line is about.
 func Addr(addr string) zap.Field { return zap.String(KeyAddr, addr) }
 
-// Part is the part of the program that a line is about.
-func Part(name string) zap.Field { return zap.String(KeyPart, name) }
-
-// Queue is the queue that a line is about.
-func Queue(name string) zap.Field { return zap.String(KeyQueue, name) }
-
-// Group is the consumer group that a line is about.
-func Group(name string) zap.Field { return zap.String(KeyGroup, name) }
-
-// Partition is the partition that a line is about.
-func Partition(name string) zap.Field { return zap.String(KeyPartition, name) }
-
-// Offset is the offset that a line is about.
-func Offset(offset int64) zap.Field { return zap.Int64(KeyOffset, offset) }
-
 // Epoch is the epoch that a line is about; any integer type serves.
 func Epoch[E ~int64 | ~uint64](epoch E) zap.Field { return zap.Int64(KeyEpoch, int64(epoch)) }
-
-// Attempt is the 1-based attempt that a line is about.
-func Attempt(n int) zap.Field { return zap.Int(KeyAttempt, n) }
-
-// Count is how many of something a line is about.
-func Count(n int) zap.Field { return zap.Int(KeyCount, n) }
 
 // Duration is how long something took.
 func Duration(d time.Duration) zap.Field { return zap.Duration(KeyDuration, d) }

@@ -33,8 +33,7 @@ func TestLogLines(t *testing.T) {
 	log, err := obs.NewLogger(&out, "info", "json")
 	require.NoError(t, err)
 	log.Debug("not this")
-	log.Info("pushed", obs.Tenant("acme"), obs.Queue("q"), obs.Offset(7), obs.Epoch(int64(3)), obs.Attempt(1), obs.Count(2),
-		obs.Partition("p"), obs.Group("g"), obs.Addr("a:1"), obs.Part("x"), obs.Duration(1500*time.Millisecond), obs.Err(errors.New("boom")))
+	log.Info("pushed", obs.Tenant("acme"), obs.Epoch(int64(3)), obs.Addr("a:1"), obs.Duration(1500*time.Millisecond), obs.Err(errors.New("boom")))
 
 	var line map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &line))
@@ -43,8 +42,7 @@ func TestLogLines(t *testing.T) {
 	delete(line, "time")
 	delete(line, "caller")
 	require.Equal(t, map[string]any{
-		"level": "info", "msg": "pushed", "tenant_id": "acme", "queue": "q", "offset": 7., "epoch": 3., "attempt": 1., "count": 2.,
-		"partition": "p", "group": "g", "addr": "a:1", "part": "x", "duration": "1.5s", "err": "boom",
+		"level": "info", "msg": "pushed", "tenant_id": "acme", "epoch": 3., "addr": "a:1", "duration": "1.5s", "err": "boom",
 	}, line)
 
 	out.Reset()

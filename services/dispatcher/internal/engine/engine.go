@@ -33,15 +33,6 @@ type Hinter interface {
 	QueueChanged(t tenant.ID, queue string, deleted bool)
 }
 
-// NoHints is the Hinter of a dispatcher without a sidecar.
-type NoHints struct{}
-
-// MessagesAvailable does nothing.
-func (NoHints) MessagesAvailable(tenant.ID, string) {}
-
-// QueueChanged does nothing.
-func (NoHints) QueueChanged(tenant.ID, string, bool) {}
-
 // Parts are what an Engine stands on.
 type Parts struct {
 	Store   *store.Store

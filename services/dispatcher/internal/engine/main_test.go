@@ -86,7 +86,7 @@ func newNode(t testing.TB, url string, o nodeOptions) *node {
 		o.cfg(&cfg)
 	}
 	if o.hints == nil {
-		o.hints = engine.NoHints{}
+		o.hints = noHints{}
 	}
 	if o.clk == nil {
 		o.clk = clock.Real{}
@@ -113,6 +113,13 @@ func newNode(t testing.TB, url string, o nodeOptions) *node {
 	t.Cleanup(n.stop)
 	return n
 }
+
+// noHints tells nobody.
+type noHints struct{}
+
+func (noHints) MessagesAvailable(tenant.ID, string) {}
+
+func (noHints) QueueChanged(tenant.ID, string, bool) {}
 
 func logger(t testing.TB) *zap.Logger {
 	t.Helper()

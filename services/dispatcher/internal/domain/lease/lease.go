@@ -1,10 +1,8 @@
-// Package lease names the exclusive right to a set of messages: its epoch, its key in the database, and the token a client holds.
+// Package lease names the exclusive right to a set of messages: its epoch, and the token a client holds.
 //
 // The epoch is made of the version of the group-shard that granted the lease and an ordinal among the leases of that one change.
 // Versions never repeat, so neither does an epoch: a token of a lost lease can never name a later one.
 package lease
-
-import "encoding/binary"
 
 // GroupShardID names the state of one consumer group on one shard.
 type GroupShardID int64
@@ -29,20 +27,3 @@ func (e Epoch) Version() Version { return Version(e >> 16) }
 
 // Ordinal tells the leases of one change apart.
 func (e Epoch) Ordinal() uint16 { return uint16(e & MaxOrdinal) }
-
-// Key is the primary key of a lease row: group-shard (64 bit), version (48 bit), ordinal (16 bit), big endian, so that the
-// leases of one group-shard are a range and the newer ones lie behind.
-type Key [16]byte
-
-// KeyOf builds the row key of a lease.
-func KeyOf(gs GroupShardID, e Epoch) Key {
-	var k Key
-	binary.BigEndian.PutUint64(k[:8], uint64(gs))
-	binary.BigEndian.PutUint64(k[8:], uint64(e))
-	return k
-}
-
-// Split returns what KeyOf joined.
-func (k Key) Split() (GroupShardID, Epoch) {
-	return GroupShardID(binary.BigEndian.Uint64(k[:8])), Epoch(binary.BigEndian.Uint64(k[8:]))
-}

@@ -1,7 +1,6 @@
 package lease_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -11,27 +10,6 @@ import (
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/lease"
 )
-
-func TestKeysOfAGroupShardAreARangeInTheOrderOfEpochs(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		draw := func(name string) (lease.GroupShardID, lease.Epoch) {
-			gs := lease.GroupShardID(rapid.Int64Range(1, 1<<62).Draw(t, name+" group-shard"))
-			v := lease.Version(rapid.Int64Range(0, int64(lease.MaxVersion)).Draw(t, name+" version"))
-			return gs, lease.MakeEpoch(v, rapid.Uint16().Draw(t, name+" ordinal"))
-		}
-		gs1, e1 := draw("first")
-		gs2, e2 := draw("second")
-		k1, k2 := lease.KeyOf(gs1, e1), lease.KeyOf(gs2, e2)
-
-		less := gs1 < gs2 || gs1 == gs2 && e1 < e2
-		require.Equal(t, less, bytes.Compare(k1[:], k2[:]) < 0)
-		gs, e := k1.Split()
-		require.Equal(t, gs1, gs)
-		require.Equal(t, e1, e)
-		require.Equal(t, e1, lease.MakeEpoch(e1.Version(), e1.Ordinal()))
-	})
-}
 
 func TestTokenComesBackAndHasOneText(t *testing.T) {
 	t.Parallel()

@@ -9,30 +9,6 @@ import (
 // DefaultGroup is the group of a pop that names none.
 const DefaultGroup = "default"
 
-// ParseMode reads a mode; the empty text is Ordered.
-func ParseMode(s string) (Mode, error) {
-	switch m := Mode(s); m {
-	case "":
-		return Ordered, nil
-	case Ordered, Shared:
-		return m, nil
-	default:
-		return "", invalid.New(invalid.EnumUnknown, "mode", "must be %q or %q", Ordered, Shared)
-	}
-}
-
-// ParseOnFailure reads a failure policy; the empty text is Block.
-func ParseOnFailure(s string) (OnFailure, error) {
-	switch f := OnFailure(s); f {
-	case "":
-		return Block, nil
-	case Block, Skip:
-		return f, nil
-	default:
-		return "", invalid.New(invalid.EnumUnknown, "on_failure", "must be %q or %q", Block, Skip)
-	}
-}
-
 // ParseStart reads where a group begins: earliest (also for the empty text), latest, or an RFC 3339 instant. A bad value is an error,
 // never "from the beginning".
 func ParseStart(s string) (Start, error) {

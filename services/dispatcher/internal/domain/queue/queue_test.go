@@ -201,16 +201,6 @@ func TestGroupSettingsAreParsedStrictly(t *testing.T) {
 		_, err := queue.ParseStart(text)
 		require.ErrorIs(t, err, &invalid.Error{Code: invalid.EnumUnknown, Field: "start"}, text)
 	}
-	_, err := queue.ParseMode("fifo")
-	require.ErrorIs(t, err, &invalid.Error{Code: invalid.EnumUnknown, Field: "mode"})
-	_, err = queue.ParseOnFailure("stop")
-	require.ErrorIs(t, err, &invalid.Error{Code: invalid.EnumUnknown, Field: "on_failure"})
-	mode, err := queue.ParseMode("")
-	require.NoError(t, err)
-	require.Equal(t, queue.Ordered, mode)
-	policy, err := queue.ParseOnFailure("skip")
-	require.NoError(t, err)
-	require.Equal(t, queue.Skip, policy)
 }
 
 func TestExistingGroupIsNotUsedUnderOtherSettings(t *testing.T) {

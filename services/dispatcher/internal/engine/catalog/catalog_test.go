@@ -316,7 +316,5 @@ func TestNumberOfEntriesIsBounded(t *testing.T) {
 		_, err := c.Queue(t.Context(), "a", strings.Repeat("q", i%100)+strconv.Itoa(i), true)
 		require.NoError(t, err)
 	}
-	c.CleanUp()
-	queues, _ := c.Size()
-	require.LessOrEqual(t, queues, 50)
+	require.LessOrEqual(t, c.Size(), 50)
 }

@@ -53,14 +53,3 @@ type ticking struct{ clk clock.Clock }
 
 func (t ticking) NowNano() int64                    { return t.clk.Now().UnixNano() }
 func (ticking) Tick(time.Duration) <-chan time.Time { return nil }
-
-// Size returns how many queues (known absences among them) and groups are remembered.
-func (c *Catalog) Size() (queues, groups int) {
-	return c.queues.EstimatedSize(), c.groups.EstimatedSize()
-}
-
-// CleanUp drops what is over the bounds or out of date now; use does the same by and by.
-func (c *Catalog) CleanUp() {
-	c.queues.CleanUp()
-	c.groups.CleanUp()
-}
