@@ -68,9 +68,12 @@ func (n *Network) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		l, opened := n.listeners[name], n.opened
 		n.mu.Unlock()
 		if l != nil {
-			conn, err := l.DialContext(ctx)
-			if err == nil || !n.gone(l) {
-				return conn, wrap(addr, err)
+			dialled, err := l.DialContext(ctx)
+			if err == nil {
+				return &conn{Conn: dialled}, nil
+			}
+			if !n.gone(l) {
+				return nil, wrap(addr, err)
 			}
 			continue // it was closed between the look and the dial; wait for its successor
 		}
@@ -115,11 +118,11 @@ func (l *listener) Close() error {
 
 // Accept returns net.ErrClosed after Close, as TCP does and servers expect.
 func (l *listener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
+	accepted, err := l.Listener.Accept()
 	if err != nil {
 		return nil, fmt.Errorf("accept %s: %w", l.Addr(), net.ErrClosed) // closing is the only way to fail
 	}
-	return conn, nil
+	return &conn{Conn: accepted}, nil
 }
 
 func (l *listener) Addr() net.Addr { return address(l.name) }
