@@ -49,7 +49,7 @@ func (c *conn) outdated(err error, deadline *time.Time, set func(time.Time) erro
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !deadline.IsZero() && !clock.Real{}.Now().Before(*deadline) {
+	if !deadline.IsZero() && !(clock.Real{}).Now().Before(*deadline) {
 		return false
 	}
 	return set(*deadline) == nil
