@@ -76,8 +76,8 @@ func (r Request) Keyed() bool { return r.Key != "" }
 // Lock returns the two numbers of the advisory lock that stands for "still running". They are in PostgreSQL's space of two numbers, apart from the locks of
 // one number that leaders and migrations take. Two requests that share them by chance (one in 2^64) only refuse each other for a moment.
 func (r Request) Lock() (class, id int32) {
-	sum := sha256.Sum256([]byte(string(r.Tenant) + "\x00" + r.Method + "\x00" + r.Key))     // NUL is in none of the first two
-	return int32(binary.BigEndian.Uint32(sum[0:])), int32(binary.BigEndian.Uint32(sum[4:])) //nolint:gosec // G115: any 32 bits are a number
+	sum := sha256.Sum256([]byte(string(r.Tenant) + "\x00" + r.Method + "\x00" + r.Key)) // NUL is in none of the first two
+	return int32(binary.BigEndian.Uint32(sum[0:])), int32(binary.BigEndian.Uint32(sum[4:]))
 }
 
 // Check returns the one key among the values that were sent, "" if none was: 1 to MaxKeyBytes of printable ASCII.

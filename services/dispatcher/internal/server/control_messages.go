@@ -153,8 +153,8 @@ func (s *Queues) redriveOnce(
 
 // addRedriven adds what a redrive did to its answer.
 func addRedriven(resp *queuev1.RedriveDeadLettersResponse, done store.Redriven) *queuev1.RedriveDeadLettersResponse {
-	resp.Redriven += int32(done.Redriven)       //nolint:gosec // G115: at most a thousand
-	resp.AlreadyRedriven += int32(done.Already) //nolint:gosec // G115: at most a thousand
+	resp.Redriven += int32(done.Redriven)
+	resp.AlreadyRedriven += int32(done.Already)
 	for _, id := range done.NotFound {
 		resp.NotFound = append(resp.NotFound, uuid.UUID(id).String())
 	}

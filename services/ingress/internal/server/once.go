@@ -61,14 +61,14 @@ func once[Resp proto.Message](
 	return resp, replayed, nil
 }
 
-// keyedCall gives a handler of ours what a gRPC call has: the request's idempotency key as metadata, and a place for the answer's header.
-func keyedCall(r *http.Request) (context.Context, *runtime.ServerTransportStream, error) {
-	keys := r.Header.Values(idempotency.Header)
+// keyedCall gives a handler of ours what a gRPC call has: the idempotency key that was sent as metadata, and a place for the answer's header.
+func keyedCall(ctx context.Context, sent http.Header) (context.Context, *runtime.ServerTransportStream, error) {
+	keys := sent.Values(idempotency.Header)
 	if _, err := idempotency.Check(keys); err != nil {
-		return nil, nil, err
+		return ctx, nil, err
 	}
 	header := &runtime.ServerTransportStream{}
-	ctx := metadata.NewIncomingContext(r.Context(), metadata.MD{idempotency.Metadata: keys})
+	ctx = metadata.NewIncomingContext(ctx, metadata.MD{idempotency.Metadata: keys})
 	return grpc.NewContextWithServerTransportStream(ctx, header), header, nil
 }
 

@@ -110,7 +110,7 @@ func (s *Server) restConfigure(w http.ResponseWriter, r *http.Request) {
 	}
 	req.Queue = param(r, "queue")
 	req.Reset_ = append(req.GetReset_(), reset...)
-	ctx, header, err := keyedCall(r)
+	ctx, header, err := keyedCall(r.Context(), r.Header)
 	if err != nil {
 		apierr.WriteHTTP(w, r, err)
 		return
