@@ -159,16 +159,19 @@ func (w *worker) work(ctx context.Context, lease *Lease) {
 	defer ended()
 
 	req := &queuev1.AckRequest{Queue: w.queue, Lease: lease.Token}
-	failed := map[string]bool{}
-	var back []*Delivery
+	failed := map[string]string{} // the message that stops a partition, by partition
+	var back, behind []*Delivery
 	for _, d := range lease.Deliveries {
 		switch {
-		case failed[d.Partition] && w.opts.Mode != queuev1.GroupMode_GROUP_MODE_SHARED:
+		case failed[d.Partition] != "":
+			behind = append(behind, d)
 		case ctx.Err() != nil || handling.Err() != nil:
 			back = append(back, d)
 		default:
 			err := w.handle(handling, d)
-			failed[d.Partition] = err != nil
+			if w.stops(err) {
+				failed[d.Partition] = d.MessageID
+			}
 			req.Settlements = append(req.Settlements, settlement(d, err))
 		}
 	}
@@ -179,10 +182,30 @@ func (w *worker) work(ctx context.Context, lease *Lease) {
 		w.opts.OnError(ErrLeaseLost)
 	}
 	w.settle = req
-	if len(back) > 0 && !lost {
-		w.flush(ctx)
+	if len(back)+len(behind) == 0 || lost {
+		return
+	}
+	// What is behind a failed message comes back by itself, unless that one was out of attempts: then it has to be given back.
+	dead := map[string]bool{}
+	for _, r := range w.flush(ctx) {
+		dead[r.GetMessageId()] = r.GetStatus() == queuev1.AckStatus_ACK_STATUS_DEAD_LETTERED
+	}
+	for _, d := range behind {
+		if dead[failed[d.Partition]] {
+			back = append(back, d)
+		}
+	}
+	if len(back) > 0 {
 		w.release(ctx, lease, back...)
 	}
+}
+
+// stops reports whether a handler's result stops the message's partition: a nack does in an ordered group, unless the group skips what failed.
+func (w *worker) stops(err error) bool {
+	if _, rejected := errors.AsType[*rejectError](err); err == nil || rejected {
+		return false
+	}
+	return w.opts.Mode != queuev1.GroupMode_GROUP_MODE_SHARED && w.opts.OnFailure != queuev1.OnFailure_ON_FAILURE_SKIP
 }
 
 // settlement says what a handler's result means.
@@ -217,9 +240,9 @@ func reasonOf(err error) string {
 const cleanup = 5 * time.Second
 
 // flush settles what no later pop will carry.
-func (w *worker) flush(ctx context.Context) {
+func (w *worker) flush(ctx context.Context) []*queuev1.AckResult {
 	if w.settle == nil || len(w.settle.GetSettlements()) == 0 {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
@@ -227,9 +250,10 @@ func (w *worker) flush(ctx context.Context) {
 	w.settle = nil
 	if err != nil {
 		w.opts.OnError(err)
-		return
+		return nil
 	}
 	w.report(ackResults(resp.GetResults()))
+	return resp.GetResults()
 }
 
 func (w *worker) release(ctx context.Context, lease *Lease, back ...*Delivery) {

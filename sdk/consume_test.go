@@ -235,3 +235,35 @@ func TestWhatADrainingNodeDidNotSettleIsSettledElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "m", n.pops[2].GetSettle().GetSettlements()[0].GetMessageId())
 }
+
+func TestMessagesBehindADeadLetterAreGivenBack(t *testing.T) {
+	t.Parallel()
+	n := start(t, &node{
+		onPop: once(leased(time.Minute, [2]string{"p1", "last-try"}, [2]string{"p1", "behind"}, [2]string{"p2", "bad"}, [2]string{"p2", "after-bad"})),
+		status: func(id string) queuev1.AckStatus {
+			if id == "last-try" || id == "bad" {
+				return queuev1.AckStatus_ACK_STATUS_DEAD_LETTERED
+			}
+			return queuev1.AckStatus_ACK_STATUS_SETTLED
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var handled []string
+
+	err := dial(t, n).Consume(ctx, "q", func(_ context.Context, d *postrider.Delivery) error {
+		handled = append(handled, string(d.Payload))
+		switch string(d.Payload) {
+		case "last-try":
+			return errors.New("failed")
+		case "bad":
+			return postrider.Reject(errors.New("malformed"))
+		default:
+			cancel()
+			return nil
+		}
+	}, postrider.ConsumeOptions{})
+
+	require.NoError(t, err)
+	require.Equal(t, []string{"last-try", "bad", "after-bad"}, handled, "a reject does not stop its partition")
+	require.Equal(t, []string{"behind"}, n.back[0].GetMessageIds())
+}

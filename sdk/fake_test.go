@@ -43,6 +43,7 @@ type node struct {
 	onPop   func(n int, req *queuev1.PopRequest) (*queuev1.PopResponse, error)
 	onRenew func() (*queuev1.RenewResponse, error)
 	onAck   func(n int) error
+	status  func(messageID string) queuev1.AckStatus
 }
 
 // start serves the node; a client that dials its name reaches it.
@@ -139,7 +140,13 @@ func (n *node) Ack(_ context.Context, req *queuev1.AckRequest) (*queuev1.AckResp
 			return nil, err
 		}
 	}
-	return settled(req), nil
+	resp := settled(req)
+	for _, r := range resp.GetResults() {
+		if n.status != nil {
+			r.Status = n.status(r.GetMessageId())
+		}
+	}
+	return resp, nil
 }
 
 func (n *node) Renew(context.Context, *queuev1.RenewRequest) (*queuev1.RenewResponse, error) {
