@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,20 @@ import (
 )
 
 // trimmer answers in turn how many it forgot; a negative number is a failure.
-type trimmer struct{ answers []int }
+type trimmer struct {
+	mu      sync.Mutex // guards answers
+	answers []int
+}
+
+func (s *trimmer) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.answers)
+}
 
 func (s *trimmer) TrimRequests(context.Context, int) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := s.answers[0]
 	s.answers = s.answers[1:]
 	if n < 0 {
@@ -37,7 +49,7 @@ func TestTheHousekeeperTrimsAllOfItEachMinuteAndOutlivesFailures(t *testing.T) {
 		for _, left := range []int{2, 1, 0} {
 			<-time.After(time.Minute)
 			synctest.Wait()
-			require.Len(t, s.answers, left)
+			require.Equal(t, left, s.left())
 		}
 		cancel()
 		require.NoError(t, <-ended)
