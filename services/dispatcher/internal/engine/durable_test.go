@@ -37,8 +37,8 @@ func TestAPushIsAnsweredAfterItsCommitOnly(t *testing.T) {
 	})
 
 	select {
-	case <-answered:
-		t.Fatal("answered before the commit")
+	case err := <-answered:
+		t.Fatalf("answered before the commit: %v", err)
 	case <-clock.Real{}.After(100 * time.Millisecond):
 	}
 	_, err = holder.Exec(t.Context(), "ROLLBACK")

@@ -38,7 +38,7 @@ func (e *lastMoment) Drain() {}
 type oneOperation struct {
 	grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]
 
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // a stream has a context
 	op   *dispatcherv1.Operation
 	sent bool
 }
