@@ -72,7 +72,7 @@ func TestARejectThatWaitsIsAnsweredWhenTheEngineEnds(t *testing.T) {
 	other.pop(&queuev1.PopRequest{Queue: "q", Group: "one"})
 	other.pop(&queuev1.PopRequest{Queue: "q", Group: "two"})
 	lock := outside(t, url)
-	_, err := lock.Exec(t.Context(), "LOCK TABLE dispatcher.settled_chunks")
+	_, err := lock.Exec(t.Context(), "LOCK TABLE dispatcher.group_shards")
 	require.NoError(t, err)
 	var answers []<-chan error
 	for _, group := range []string{"one", "two"} { // their views are read
@@ -81,7 +81,10 @@ func TestARejectThatWaitsIsAnsweredWhenTheEngineEnds(t *testing.T) {
 			return err
 		}))
 	}
-	eventually(t, func() error { return wantf(waiting(t, lock) == 2, "the views are not being read") })
+	eventually(t, func() error {
+		reading := waiting(t, lock)
+		return wantf(reading >= 2, "%d views are being read", reading)
+	})
 
 	answers = append(answers, later(func() error {
 		_, err := n.Ack(t.Context(), ten, &queuev1.AckRequest{Queue: "q", Lease: held.GetLease(), Settlements: []*queuev1.Settlement{

@@ -56,6 +56,8 @@ func TestALeaseInDoubtIsGivenBackAfterATryThatWasTooEarly(t *testing.T) {
 // waiting counts the sessions that wait for a lock.
 func waiting(t *testing.T, tx pgx.Tx) (count int) {
 	t.Helper()
+	_, err := tx.Exec(t.Context(), "SELECT pg_stat_clear_snapshot()") // else a transaction sees the sessions of its first look
+	require.NoError(t, err)
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 		WHERE NOT l.granted AND a.datname = current_database() AND a.backend_type = 'client backend'`).Scan(&count))
 	return count

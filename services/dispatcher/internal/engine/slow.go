@@ -20,10 +20,9 @@ const minWait = time.Millisecond
 // the reading done, and the lock taken again.
 var errReadFirst = errors.New("something must be read before the lock")
 
-// missing is what a plan under the lock did not find in memory.
+// missing is what a plan under the lock did not find in memory: messages that become dead letters, or else directories.
 type missing struct {
-	directories bool
-	letters     []window.DeadLetter
+	letters []window.DeadLetter
 }
 
 // doubt notes that nobody knows whether a plan's change happened (R5). The view is dropped; the leases it may have granted are given back before
@@ -205,18 +204,9 @@ func (g *gshard) locked(
 	decide := func(state store.State) (window.Change, error) {
 		e.dbtime.observe(state.Now, sent)
 		foreign = before != 0 && state.Row.Version != before
-		if err := g.adoptState(state); err != nil {
+		p, err = g.decide(state, requests, seq, letters, lack)
+		if err != nil {
 			return window.Change{}, err
-		}
-		all := append(g.releases(&state), requests...)
-		if !g.admit(wantsOf(all)) {
-			lack.directories = true
-			return window.Change{}, errReadFirst
-		}
-		p = g.plan(all, seq)
-		p.absolve()
-		if lack.letters = e.useLetters(p.change.DeadLetters, letters); len(lack.letters) > 0 {
-			return window.Change{}, errReadFirst
 		}
 		return p.change, nil
 	}
@@ -249,6 +239,25 @@ func (g *gshard) locked(
 		return p, true, nil
 	}
 	return p, false, nil
+}
+
+// decide plans under the lock.
+func (g *gshard) decide(
+	state store.State, requests []*request, seq uint64, letters map[message.Offset]*message.Message, lack *missing,
+) (*plan, error) {
+	if err := g.adoptState(state); err != nil {
+		return nil, err
+	}
+	all := append(g.releases(&state), requests...)
+	if !g.admit(wantsOf(all)) {
+		return nil, errReadFirst
+	}
+	p := g.plan(all, seq)
+	p.absolve()
+	if lack.letters = g.grp.e.useLetters(p.change.DeadLetters, letters); len(lack.letters) > 0 {
+		return p, errReadFirst
+	}
+	return p, nil
 }
 
 // adoptState makes the view what the database holds.

@@ -177,3 +177,32 @@ func TestNothingBeginsAfterTheEndOfItsStream(t *testing.T) {
 		engine.mu.Unlock()
 	}
 }
+
+// The hot verbs come as operations of an exchange, which are done only if this is nil.
+
+func (*rules) hot(op *dispatcherv1.Operation) error {
+	if err := validateOperation(op); err != nil {
+		return wireError(err)
+	}
+	return nil
+}
+
+func (r *rules) Push(_ context.Context, req *queuev1.PushRequest) (*queuev1.PushResponse, error) {
+	return nil, r.hot(&dispatcherv1.Operation{Op: &dispatcherv1.Operation_Push{Push: req}})
+}
+
+func (r *rules) Pop(_ context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+	return nil, r.hot(&dispatcherv1.Operation{Op: &dispatcherv1.Operation_Pop{Pop: req}})
+}
+
+func (r *rules) Ack(_ context.Context, req *queuev1.AckRequest) (*queuev1.AckResponse, error) {
+	return nil, r.hot(&dispatcherv1.Operation{Op: &dispatcherv1.Operation_Ack{Ack: req}})
+}
+
+func (r *rules) Renew(_ context.Context, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error) {
+	return nil, r.hot(&dispatcherv1.Operation{Op: &dispatcherv1.Operation_Renew{Renew: req}})
+}
+
+func (r *rules) Release(_ context.Context, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error) {
+	return nil, r.hot(&dispatcherv1.Operation{Op: &dispatcherv1.Operation_Release{Release: req}})
+}
