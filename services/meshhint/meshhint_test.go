@@ -152,10 +152,10 @@ func available(queue string) func(*meshv1.Hint) bool {
 
 func everything(h *meshv1.Hint) bool { return h.GetEverythingChanged() != nil }
 
-// state is what the directory says of a node.
+// state is what the directory says of a node; empty before it says anything.
 func state(t *testing.T, db *pgtest.Database, id string) (host, state string) {
 	t.Helper()
-	err := db.Open(pg.Options{}).QueryRow(t.Context(), `SELECT host_id, state FROM mesh.directory() WHERE node_id = $1`, id).Scan(&host, &state)
+	err := db.Open(pg.Options{}).QueryRow(t.Context(), `SELECT coalesce(max(host_id), ''), coalesce(max(state), '') FROM mesh.directory() WHERE node_id = $1`, id).Scan(&host, &state)
 	require.NoError(t, err)
 	return host, state
 }
