@@ -110,7 +110,7 @@ func (p *pusher) send(ctx context.Context, stream grpc.BidiStreamingClient[queue
 				if rest != nil {
 					rest.answer <- pushAnswer{err: &Error{Code: "STREAM_BROKEN", Status: codes.Unavailable, Message: "the node ended the stream"}}
 				}
-				return nil //nolint:nilerr // the receiver knows why
+				return nil // the receiver knows why
 			}
 		}
 		if next = rest; next != nil {

@@ -114,7 +114,7 @@ func (s *Stream[Req, Resp]) once(ctx context.Context) (bool, error) {
 	wasUp := s.up.Swap(false)
 	cancel(err)
 	if !errors.Is(err, errReceiverDone) {
-		_ = <-received // the receiver ends with the stream's context
+		<-received //nolint:errcheck // the receiver ends with the stream's context, and says only that
 	}
 	s.discard()
 	return wasUp, err

@@ -3,7 +3,6 @@ package memnet
 import (
 	"errors"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -43,8 +42,8 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // outdated reports whether err is a timeout of a deadline that does not hold any more, and sets the one that does.
 func (c *conn) outdated(err error, deadline *time.Time, set func(time.Time) error) bool {
-	var timeout net.Error
-	if err == nil || !(errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()) {
+	timeout, ok := errors.AsType[net.Error](err)
+	if !ok || !timeout.Timeout() {
 		return false
 	}
 	c.mu.Lock()

@@ -44,7 +44,7 @@ func (b *Binaries) build() {
 	for _, s := range Services() {
 		args = append(args, "postrider.dev/services/"+s+"/cmd/"+s)
 	}
-	b.log, b.err = exec.Command("go", args...).CombinedOutput() //nolint:gosec,noctx // the project's own packages
+	b.log, b.err = exec.Command("go", args...).CombinedOutput() //nolint:noctx // the project's own packages
 }
 
 // sweep removes the folders of test processes that have ended.

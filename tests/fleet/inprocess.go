@@ -27,7 +27,7 @@ import (
 const AdminKey = "prk_admin_0123456789abcdefghijklmnopqrstuv"
 
 // ClusterSecret joins the services of every fleet.
-const ClusterSecret = "a-secret-of-the-tests-only" //nolint:gosec // G101: of no use elsewhere
+const ClusterSecret = "a-secret-of-the-tests-only"
 
 // Options of a fleet.
 type Options struct {
@@ -84,7 +84,7 @@ func (f *Fleet) StartHost(t testing.TB, o Options) *Host {
 		o.Change(n, &cfg)
 	}
 	require.NoError(t, cfg.Validate())
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // the host ends at cleanup, drained
 	ended, ready := make(chan error, 1), make(chan struct{})
 	env := run.Env{
 		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{},
