@@ -30,15 +30,25 @@ const (
 // where it failed for lack of a database and nothing was leased, as the error.
 func (e *Engine) Pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
 	if req.GetSettle() == nil {
-		return e.pop(ctx, t, req)
+		return e.pop(ctx, t, req, func(start func()) { start() })
 	}
 	begun, settleErr := e.settle(ctx, t, settleOf(req))
 	if settleErr != nil && !errors.Is(settleErr, ErrStaleEpoch) {
 		return nil, settleErr
 	}
-	resp, err := e.pop(ctx, t, req)
+	submitted := settleErr != nil
+	begin := func(start func()) { // the first plan of the pop is that of the settlement too
+		if submitted {
+			start()
+			return
+		}
+		submitted = true
+		begun.submitWith(start)
+	}
+	resp, err := e.pop(ctx, t, req, begin)
+	begin(func() {}) // if it came to no plan
 	var ack *queuev1.AckResponse
-	if settleErr == nil { // its commit was the first pop's, or an earlier one
+	if settleErr == nil {
 		ack, settleErr = begun.finish()
 	}
 	if errors.Is(err, ErrDraining) && settleErr == nil {
@@ -80,7 +90,8 @@ func refusedAll(req *queuev1.AckRequest, err error) []*queuev1.AckResult {
 	return results
 }
 
-func (e *Engine) pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+// pop is Pop without a settlement; begin is given what submits a plan.
+func (e *Engine) pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest, begin func(start func())) (*queuev1.PopResponse, error) {
 	if err := e.pops.take(1); err != nil {
 		return nil, err
 	}
@@ -91,7 +102,7 @@ func (e *Engine) pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) 
 		if err != nil {
 			return nil, err
 		}
-		resp, err := e.popFrom(ctx, g, rows, req, deadline)
+		resp, err := e.popFrom(ctx, g, rows, req, deadline, begin)
 		if !errors.Is(err, errGone) {
 			return resp, err
 		}
@@ -156,12 +167,14 @@ func groupOptions(o *queuev1.GroupOptions) (store.GroupOptions, error) {
 }
 
 // popFrom pops from a group until something was granted or the deadline is there.
-func (e *Engine) popFrom(ctx context.Context, g *group, rows *groupRows, req *queuev1.PopRequest, deadline time.Time) (*queuev1.PopResponse, error) {
+func (e *Engine) popFrom(
+	ctx context.Context, g *group, rows *groupRows, req *queuev1.PopRequest, deadline time.Time, begin func(start func()),
+) (*queuev1.PopResponse, error) {
 	want := e.wish(rows.queue, req)
 	for {
 		sent := e.clk.Now()
 		p := e.newPop(g, want, deadline.Sub(sent))
-		p.start()
+		begin(p.start)
 		draining := e.await(ctx, p, deadline)
 		if p.err != nil {
 			return nil, p.err

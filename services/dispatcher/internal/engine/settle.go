@@ -61,10 +61,13 @@ type pending struct {
 }
 
 // submit sends the asks on their way. They are planned even if the caller leaves.
-func (p *pending) submit() {
+func (p *pending) submit() { p.submitWith(func() {}) }
+
+// submitWith sends the asks on their way together with what other submits: where it goes to the same group-shard, both are planned at once.
+func (p *pending) submitWith(other func()) {
 	p.wg.Add(len(p.asks))
 	for _, a := range p.asks {
-		ok := a.s.submit(&request{want: a.want, done: func(out window.Outcome, at window.DBTime, _ uint64, err error) {
+		ok := a.s.put(&request{want: a.want, done: func(out window.Outcome, at window.DBTime, _ uint64, err error) {
 			a.out, a.at, a.err = out, at, err
 			p.wg.Done()
 		}})
@@ -72,6 +75,10 @@ func (p *pending) submit() {
 			a.err = ErrDraining
 			p.wg.Done()
 		}
+	}
+	other()
+	for _, a := range p.asks {
+		a.s.nudge()
 	}
 }
 
@@ -113,10 +120,11 @@ func (e *Engine) Ack(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) 
 	if err != nil {
 		return nil, err
 	}
+	s.submit()
 	return s.finish()
 }
 
-// settle begins to settle: when it returns, the wishes are queued, so that a pop that is queued after them goes into the same commit.
+// settle prepares to settle: the wishes are there, and to be submitted.
 func (e *Engine) settle(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) (*settling, error) {
 	s := &settling{req: req, rest: req.GetAckRest()}
 	s.results = make([]*queuev1.AckResult, len(req.GetSettlements()))
@@ -133,7 +141,6 @@ func (e *Engine) settle(ctx context.Context, t tenant.ID, req *queuev1.AckReques
 	if err != nil {
 		return nil, err
 	}
-	s.submit()
 	return s, nil
 }
 

@@ -121,14 +121,28 @@ type request struct {
 
 // submit queues a request for the next plan. False means that the engine has ended, and done is not called.
 func (g *gshard) submit(r *request) bool {
+	ok := g.put(r)
+	g.nudge()
+	return ok
+}
+
+// put is submit of a request that waits for another to bring it along, or for nudge.
+func (g *gshard) put(r *request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
-		return false
+	if !g.closed {
+		g.pending = append(g.pending, r)
 	}
-	g.pending = append(g.pending, r)
-	g.schedule()
-	return true
+	return !g.closed
+}
+
+// nudge has what is pending planned.
+func (g *gshard) nudge() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.pending) > 0 {
+		g.schedule()
+	}
 }
 
 // wake says that something may have become ready. It is cheap when nobody waits.
