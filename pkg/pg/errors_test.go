@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -113,13 +114,25 @@ func TestStatementCutOffByAKilledServerIsUnknown(t *testing.T) {
 	server := pgtest.NewServer(t, localpg.Options{})
 	conn, err := pg.Connect(t.Context(), server.DSN("postgres"), pg.Options{})
 	require.NoError(t, err)
+	watch, err := pg.Connect(t.Context(), server.DSN("postgres"), pg.Options{})
+	require.NoError(t, err)
+	cut := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(t.Context(), "SELECT pg_sleep(600)")
+		cut <- err
+	}()
+	require.Eventually(t, func() bool { // what was never sent is certain not to have happened
+		running := 0
+		err := watch.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'").Scan(&running)
+		return err == nil && running == 1
+	}, 10*time.Second, 10*time.Millisecond)
 	require.NoError(t, server.Kill(t.Context()))
-
-	_, err = conn.Exec(t.Context(), "CREATE TABLE maybe ()")
+	err = <-cut
 
 	require.Contains(t, classes(err), " lost", "%v", err)
 	require.True(t, pg.IsOutcomeUnknown(pg.CommitError(err)), "%v", err)
 	require.NoError(t, conn.Close(t.Context()))
+	_ = watch.Close(t.Context()) // its server is gone
 }
 
 func TestCommitErrorIsCertainWhereTheServerSaysSo(t *testing.T) {
