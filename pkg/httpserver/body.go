@@ -25,6 +25,12 @@ const maxPrealloc = 1 << 20
 // ReadBody returns the whole body of r. It refuses more than limit bytes with 413, a body that ends early with 400, and one that takes longer
 // than 30 s; its errors are ready for apierr.WriteHTTP.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	return readBody(w, r, limit, bodyTimeout)
+}
+
+// readBody ends the connection of a body that failed: its read deadline stays passed, so that the server, which would read the rest before it uses the
+// connection again, does not wait for a client that sends a byte a second.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, patience time.Duration) (got []byte, err error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
@@ -32,8 +38,12 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 		return nil, tooLarge(limit)
 	}
 	rc := http.NewResponseController(w)
-	if rc.SetReadDeadline(clock.Real{}.Now().Add(bodyTimeout)) == nil { // sockets know real time alone; test recorders have no deadline
-		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	if rc.SetReadDeadline(clock.Real{}.Now().Add(patience)) == nil { // sockets know real time alone; test recorders have no deadline
+		defer func() {
+			if err == nil {
+				_ = rc.SetReadDeadline(time.Time{})
+			}
+		}()
 	}
 	buf := make([]byte, 0, min(max(r.ContentLength, 511)+1, maxPrealloc))
 	body := http.MaxBytesReader(w, r.Body, limit)
@@ -44,6 +54,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 		case errors.Is(err, io.EOF):
 			return buf, nil
 		case err != nil:
+			w.Header().Set("Connection", "close")
 			return nil, bodyError(err)
 		}
 		if len(buf) == cap(buf) {

@@ -216,6 +216,28 @@ func TestATruncatedBodyIsA400(t *testing.T) {
 	require.Equal(t, httpserver.ReasonBodyTruncated, apierr.Reason(<-errs))
 }
 
+func TestABodyThatTricklesIsRefusedAndItsConnectionEnds(t *testing.T) {
+	t.Parallel()
+	env := runtest.New(t)
+	s := listen(t, env, httpserver.Options{})
+	s.Router().Post("/", func(w http.ResponseWriter, r *http.Request) {
+		_, err := httpserver.ReadBodyWithin(w, r, 1<<20, 50*time.Millisecond)
+		apierr.WriteHTTP(w, r, err)
+	})
+	runtest.Go(t, s.Run)
+	conn, err := env.Dial(t.Context(), "mem:test")
+	require.NoError(t, err)
+	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\na") // and never the rest
+	require.NoError(t, err)
+
+	got, err := io.ReadAll(conn) // returns when the server ends the connection; the client never does
+
+	require.NoError(t, err)
+	require.Contains(t, string(got), httpserver.ReasonBodyTimeout)
+	require.Contains(t, string(got), "Connection: close")
+	require.NoError(t, conn.Close())
+}
+
 func TestHeadersAreLimited(t *testing.T) {
 	t.Parallel()
 	env := runtest.New(t)
