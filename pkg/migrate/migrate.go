@@ -37,7 +37,7 @@ const Latest int64 = 1<<63 - 1
 // lockPatience is how often a run that met a busy table is repeated: DDL waits for readers, and everyone behind it waits too, so it gives up early.
 const lockPatience = 5
 
-// Up applies what is missing and returns the versions it applied, in order.
+// Up applies what is missing and returns the versions it applied, in order. It waits up to 30 s for a server that is starting or not reachable yet.
 func Up(ctx context.Context, clk clock.Clock, dsn string, set Set) ([]int64, error) {
 	return UpTo(ctx, clk, dsn, set, Latest)
 }
@@ -45,6 +45,9 @@ func Up(ctx context.Context, clk clock.Clock, dsn string, set Set) ([]int64, err
 // UpTo is Up, but not beyond a version: for tests that run code on the previous schema.
 func UpTo(ctx context.Context, clk clock.Clock, dsn string, set Set, version int64) ([]int64, error) {
 	if err := set.Validate(); err != nil {
+		return nil, err
+	}
+	if err := reach(ctx, clk, dsn); err != nil {
 		return nil, err
 	}
 	db, err := open(dsn)
@@ -88,6 +91,15 @@ func up(ctx context.Context, clk clock.Clock, db *sql.DB, set Set, version int64
 		return applied, fmt.Errorf("migrate %s: %w", set.Schema, err)
 	}
 	return applied, nil
+}
+
+// reach waits, as long as pg.Connect does, for a server that is starting: services and their database are often started together.
+func reach(ctx context.Context, clk clock.Clock, dsn string) error {
+	conn, err := pg.Connect(ctx, dsn, pg.Options{AppName: "migrate", Clock: clk})
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
 }
 
 // open returns a handle whose sessions wait for a lock at most a few seconds and inherit no other limits from their role.

@@ -63,6 +63,22 @@ func TestUpAppliesWhatIsMissingOnce(t *testing.T) {
 	require.Equal(t, int64(2), version(t, dsn))
 }
 
+func TestUpWaitsForAServerThatIsStarting(t *testing.T) {
+	t.Parallel()
+	server := pgtest.NewServer(t, localpg.Options{})
+	require.NoError(t, server.Kill(t.Context()))
+	migrated := make(chan error, 1)
+	go func() {
+		_, err := migrate.Up(t.Context(), clock.Real{}, server.DSN("postgres"), set(goods))
+		migrated <- err
+	}()
+
+	require.NoError(t, server.Restart(t.Context()))
+
+	require.NoError(t, <-migrated)
+	require.Equal(t, int64(1), version(t, server.DSN("postgres")))
+}
+
 func TestOldCodeAcceptsADatabaseThatIsAhead(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.NewDatabase(t, pgtest.Roles{}, set(goods, price)).URL()
