@@ -6,12 +6,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/pgtest"
 	"postrider.dev/stack"
 	"postrider.dev/stack/internal/hosttest"
@@ -79,6 +82,19 @@ func TestInternalRoutesOfEachServiceAreReachedWithTheSecretOnly(t *testing.T) {
 	status, body = ask(t, "http://"+h.Admin+"/internal/nobody/nodes", "Authorization", "Bearer "+hosttest.ClusterSecret)
 	require.Equal(t, http.StatusNotFound, status)
 	require.Contains(t, body, "meshhint")
+}
+
+func TestTheNodeDirectoryShowsEveryServiceOfTheHost(t *testing.T) {
+	t.Parallel()
+	h := hosttest.Start(t, zap.NewNop())
+	db := h.DB.Open(pg.Options{MaxConns: 1})
+
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		var online []string
+		err := db.QueryRow(t.Context(), "SELECT array_agg(service ORDER BY service) FROM mesh.directory() WHERE state = 'online' AND host_id = 'host-1'").Scan(&online)
+		require.NoError(c, err)
+		require.Equal(c, []string{"audit", "dispatcher", "ingress", "meshhint", "scheduler"}, online)
+	}, 30*time.Second, 50*time.Millisecond)
 }
 
 func TestACleanStopLogsNothingThatFrightens(t *testing.T) {

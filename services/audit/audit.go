@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"postrider.dev/pkg/grpcserver"
+	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/migrate"
 	"postrider.dev/pkg/obs"
@@ -45,17 +47,27 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	if err != nil {
 		return err
 	}
+	state := &heartbeat.State{}
 	rpc, err := grpcserver.New(ctx, env, grpcserver.Options{
 		Service: "audit", Listener: "internal", Addr: cfg.Addr, ClusterSecret: cfg.ClusterSecret,
-		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: ready.Drain,
+		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: func() {
+			ready.Drain()
+			state.Drain()
+		},
 	})
 	if err != nil {
 		admin.Close()
 		return err
 	}
+	nodeID := uuid.NewString()
 	measurer := loop.NewMeasurer(st, env.Metrics, env.Clock, env.Log, cfg.MeasureEvery)
 	env.Log.Info("audit serves", zap.Stringer(obs.KeyAddr, rpc.Addr()))
 	return run.Layers(ctx,
-		[]run.Part{{Name: "admin", Run: admin.Run}, {Name: "measurer", Run: measurer.Run}},
+		[]run.Part{{Name: "admin", Run: admin.Run}, {Name: "measurer", Run: measurer.Run}, heartbeat.Alone(env, db, func() heartbeat.Node {
+			return heartbeat.Node{
+				ID: nodeID, Host: cfg.Host(), Zone: cfg.Zone, Service: "audit", State: state.String(), Version: run.BuildInfo().Version,
+				Addresses: map[string]string{"internal": rpc.Addr().String(), "admin": admin.Addr().String()},
+			}
+		})},
 		[]run.Part{{Name: "grpc", Run: rpc.Run}})
 }

@@ -3,20 +3,18 @@ package dispatcher
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"postrider.dev/pkg/grpcclient"
 	"postrider.dev/pkg/grpcserver"
+	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/migrate"
 	"postrider.dev/pkg/obs"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/run"
-	"postrider.dev/pkg/standin"
 	"postrider.dev/pkg/tenant"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
@@ -127,7 +125,7 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 		s.admin.Close()
 		return nil, err
 	}
-	if err := s.attach(st); err != nil {
+	if err := s.attach(hot); err != nil {
 		s.admin.Close()
 		s.rpc.Close()
 		return nil, err
@@ -153,25 +151,19 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 	return nil
 }
 
-const (
-	beatEvery       = time.Second
-	sidecarPatience = 2 * time.Second
-)
-
 // attach prepares the stream to the host's sidecar, if there is one, and the heartbeat that stands in for it: a dispatcher that the directory calls dead
 // gets no work.
-func (s *service) attach(st *store.Store) error {
+func (s *service) attach(db *pg.DB) error {
 	self := link.Config{
 		NodeID: uuid.NewString(), Version: run.BuildInfo().Version,
-		Addresses: map[string]string{"internal": s.advertised(), "admin": s.cfg.AdminAddr},
+		Addresses: map[string]string{"internal": s.advertised(), "admin": s.admin.Addr().String()},
 	}
-	beat := func(ctx context.Context) error {
-		return st.Announce(ctx, store.Node{
-			ID: self.NodeID, Host: s.cfg.Host(), Zone: s.cfg.Zone, Service: "dispatcher", State: s.hints.state(), Addresses: self.Addresses, Version: self.Version,
-		})
-	}
-	alone := standin.New(s.env.Clock, s.env.Log, beatEvery, sidecarPatience, s.hints.attached, beat)
-	s.back = append(s.back, run.Part{Name: "heartbeat", Run: alone.Run})
+	s.back = append(s.back, heartbeat.Beside(s.env, db, s.hints.attached, func() heartbeat.Node {
+		return heartbeat.Node{
+			ID: self.NodeID, Host: s.cfg.Host(), Zone: s.cfg.Zone, Service: "dispatcher", State: s.hints.state.String(),
+			Addresses: self.Addresses, Version: self.Version,
+		}
+	}))
 	if s.cfg.MeshhintAddr == "" {
 		s.env.Log.Info("no sidecar: work of other hosts is found by re-polling")
 		return nil
@@ -214,20 +206,12 @@ func degraded(check httpserver.Check) httpserver.Check {
 
 // hints passes the engine's hints to the sidecar, if there is one.
 type hints struct {
-	sidecar  *link.Sidecar
-	draining atomic.Bool
+	sidecar *link.Sidecar
+	state   heartbeat.State
 }
 
 // attached reports whether the sidecar answers now.
 func (h *hints) attached() bool { return h.sidecar != nil && h.sidecar.IsUp() }
-
-// state is what this node is to be called.
-func (h *hints) state() string {
-	if h.draining.Load() {
-		return "draining"
-	}
-	return "online"
-}
 
 func (h *hints) MessagesAvailable(t tenant.ID, queue string) {
 	if h.sidecar != nil {
@@ -243,9 +227,9 @@ func (h *hints) QueueChanged(t tenant.ID, queue string, deleted bool) {
 
 // drain tells the others that this node goes away.
 func (h *hints) drain() {
-	h.draining.Store(true)
+	h.state.Drain()
 	if h.sidecar != nil {
-		h.sidecar.SetState(h.state())
+		h.sidecar.SetState(h.state.String())
 	}
 }
 

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 
 	"postrider.dev/pkg/grpcclient"
 	"postrider.dev/pkg/grpcserver"
+	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/migrate"
 	"postrider.dev/pkg/pg"
@@ -66,8 +66,7 @@ func serve(ctx context.Context, cfg Config, env run.Env) error {
 		return fmt.Errorf("register pool metrics: %w", err)
 	}
 
-	p := &parts{cfg: cfg, env: env, store: store.New(db), nodeID: uuid.NewString(), state: &atomic.Value{}}
-	p.state.Store("online")
+	p := &parts{cfg: cfg, env: env, db: db, store: store.New(db), nodeID: uuid.NewString()}
 	if err := p.build(ctx); err != nil {
 		p.close()
 		return err
@@ -80,9 +79,10 @@ func serve(ctx context.Context, cfg Config, env run.Env) error {
 type parts struct {
 	cfg    Config
 	env    run.Env
+	db     *pg.DB
 	store  *store.Store
 	nodeID string
-	state  *atomic.Value // string, as the directory shows it
+	state  heartbeat.State
 
 	ready    *httpserver.Readiness
 	admin    *httpserver.Admin
@@ -198,8 +198,8 @@ func (p *parts) inner() []run.Part { return []run.Part{{Name: "exchange", Run: p
 
 func (p *parts) drain() {
 	p.ready.Drain()
-	p.state.Store("draining")
-	p.mesh.setState("draining")
+	p.state.Drain()
+	p.mesh.setState(p.state.String())
 }
 
 func (p *parts) keyChanged(id domain.KeyID) {

@@ -1,22 +1,14 @@
 package ingress
 
 import (
-	"context"
-	"time"
-
 	"google.golang.org/grpc"
 
 	"postrider.dev/pkg/grpcclient"
+	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/run"
-	"postrider.dev/pkg/standin"
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/link"
-)
-
-const (
-	beatEvery       = time.Second
-	sidecarPatience = 2 * time.Second
 )
 
 // mesh is what ties the node to the others: the sidecar, the directory, the heartbeat. Without a sidecar it polls.
@@ -56,9 +48,7 @@ func (m *mesh) close() {
 }
 
 func (m *mesh) parts() []run.Part {
-	heartbeat := standin.New(m.p.env.Clock, m.p.env.Log, beatEvery, sidecarPatience, m.hinted,
-		func(ctx context.Context) error { return m.p.store.Announce(ctx, m.node()) })
-	parts := []run.Part{{Name: "heartbeat", Run: heartbeat.Run}}
+	parts := []run.Part{heartbeat.Beside(m.p.env, m.p.db, m.hinted, m.node)}
 	if m.directory != nil {
 		parts = append(parts, run.Part{Name: "directory", Run: m.directory.Run})
 	}
@@ -68,8 +58,7 @@ func (m *mesh) parts() []run.Part {
 	return parts
 }
 
-func (m *mesh) node() domain.Node {
-	state, _ := m.p.state.Load().(string)
+func (m *mesh) node() heartbeat.Node {
 	addresses := map[string]string{"http": m.p.cfg.AdvertiseHTTP, "grpc": m.p.cfg.AdvertiseGRPC, "admin": m.p.admin.Addr().String()}
 	if addresses["http"] == "" {
 		addresses["http"] = m.p.web.Addr().String()
@@ -77,8 +66,8 @@ func (m *mesh) node() domain.Node {
 	if addresses["grpc"] == "" {
 		addresses["grpc"] = m.p.rpc.Addr().String()
 	}
-	return domain.Node{
-		ID: m.p.nodeID, Host: m.p.cfg.Host(), Zone: m.p.cfg.Zone, Service: service, State: state, Version: run.BuildInfo().Version, Addresses: addresses,
+	return heartbeat.Node{
+		ID: m.p.nodeID, Host: m.p.cfg.Host(), Zone: m.p.cfg.Zone, Service: service, State: m.p.state.String(), Version: run.BuildInfo().Version, Addresses: addresses,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"postrider.dev/pkg/grpcserver"
+	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/migrate"
 	"postrider.dev/pkg/pg"
@@ -28,7 +29,7 @@ func Migrations() migrate.Set { return migrate.Set{Schema: migrations.Schema, FS
 
 // Run serves until ctx ends or a part fails, then drains for at most cfg.DrainTimeout. nil means a clean end.
 func Run(ctx context.Context, cfg Config, env run.Env) error {
-	host := cfg.Host()
+	host, nodeID := cfg.Host(), uuid.NewString()
 	if cfg.Migrate {
 		if _, err := migrate.Up(ctx, env.Clock, cfg.DirectURL().Reveal(), Migrations()); err != nil {
 			return fmt.Errorf("migrate: %w", err)
@@ -61,9 +62,13 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	if err != nil {
 		return err
 	}
+	state := &heartbeat.State{}
 	rpc, err := grpcserver.New(ctx, env, grpcserver.Options{
 		Service: "meshhint", Listener: "internal", Addr: cfg.InternalAddr, ClusterSecret: cfg.ClusterSecret,
-		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: ready.Drain,
+		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: func() {
+			ready.Drain()
+			state.Drain()
+		},
 	})
 	if err != nil {
 		admin.Close()
@@ -74,7 +79,12 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 		server.Host{ID: host, Zone: cfg.Zone, DeadAfter: cfg.DeadAfter}, beat.Soon, rpc.Draining))
 	env.Log.Info("sidecar serves", zap.String("host_id", host), zap.Stringer("addr", rpc.Addr()))
 	return run.Layers(ctx,
-		append(carrier.parts, run.Part{Name: "admin", Run: admin.Run}, run.Part{Name: "heartbeat", Run: beat.Run}),
+		append(carrier.parts, run.Part{Name: "admin", Run: admin.Run}, run.Part{Name: "host_heartbeat", Run: beat.Run}, heartbeat.Alone(env, db, func() heartbeat.Node {
+			return heartbeat.Node{
+				ID: nodeID, Host: host, Zone: cfg.Zone, Service: "meshhint", State: state.String(), Version: run.BuildInfo().Version,
+				Addresses: map[string]string{"internal": rpc.Addr().String(), "admin": admin.Addr().String()},
+			}
+		})),
 		[]run.Part{{Name: "grpc", Run: rpc.Run}})
 }
 

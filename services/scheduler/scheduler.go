@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"postrider.dev/pkg/grpcserver"
+	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/leader"
 	"postrider.dev/pkg/migrate"
@@ -44,7 +45,8 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	if err := env.Metrics.Register(pg.NewCollector("postrider_scheduler", db)); err != nil {
 		return fmt.Errorf("register pool metrics: %w", err)
 	}
-	holder := cfg.Host() + "/" + uuid.NewString()
+	nodeID := uuid.NewString()
+	holder := cfg.Host() + "/" + nodeID
 	elector := newElector(cfg, env, holder)
 	server.Metrics(env.Metrics, elector)
 
@@ -55,9 +57,13 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 		return err
 	}
 	server.Internal(admin.Internal(), holder, elector)
+	state := &heartbeat.State{}
 	rpc, err := grpcserver.New(ctx, env, grpcserver.Options{
 		Service: "scheduler", Listener: "internal", Addr: cfg.Addr, ClusterSecret: cfg.ClusterSecret,
-		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: ready.Drain,
+		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout, OnDrain: func() {
+			ready.Drain()
+			state.Drain()
+		},
 	})
 	if err != nil {
 		admin.Close()
@@ -67,6 +73,12 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	return run.Layers(ctx,
 		[]run.Part{
 			{Name: "admin", Run: admin.Run},
+			heartbeat.Alone(env, db, func() heartbeat.Node {
+				return heartbeat.Node{
+					ID: nodeID, Host: cfg.Host(), Zone: cfg.Zone, Service: "scheduler", State: state.String(), Version: run.BuildInfo().Version,
+					Addresses: map[string]string{"internal": rpc.Addr().String(), "admin": admin.Addr().String()},
+				}
+			}),
 			{Name: "elector", Run: func(ctx context.Context) error { return elector.Run(ctx, lead) }},
 		},
 		[]run.Part{{Name: "grpc", Run: rpc.Run}})

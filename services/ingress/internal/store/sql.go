@@ -19,8 +19,6 @@ var (
 	revokeKeySQL string
 	//go:embed list_nodes.sql
 	listNodesSQL string
-	//go:embed announce.sql
-	announceSQL string
 	//go:embed audit.sql
 	auditSQL string
 	//go:embed claim_request.sql

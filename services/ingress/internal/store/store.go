@@ -85,15 +85,6 @@ func unlessMissing(err error) error {
 	return err
 }
 
-// Announce writes this node into the directory with a heartbeat of now. Before the directory's owner has made it nothing is written.
-func (s *Store) Announce(ctx context.Context, n domain.Node) error {
-	row := map[string]any{
-		"id": n.ID, "host_id": n.Host, "zone": n.Zone, "service": n.Service, "state": n.State, "addresses": n.Addresses, "version": n.Version,
-	}
-	_, err := s.db.Exec(ctx, announceSQL, pgx.NamedArgs{"nodes": []any{row}})
-	return wrap("announce", unlessMissing(err))
-}
-
 // SQLSTATEs of a directory that is not there yet.
 const (
 	undefinedFunction = "42883"

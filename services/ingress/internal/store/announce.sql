@@ -1,1 +1,0 @@
-SELECT mesh.announce(@nodes::jsonb)
