@@ -59,7 +59,12 @@ func (w workBook) text(parts int) string {
 		w.sql.text(name) // is there
 		blocks = append(blocks, w.sql[name].raw)
 	}
-	text := number("WITH " + strings.Join(blocks, ",\n") + "\n" + w.sql["work_result"].raw).text
+	result := "work_result"
+	if parts&partNotBefore != 0 {
+		result = "work_result_not_before"
+	}
+	w.sql.text(result) // is there
+	text := number("WITH " + strings.Join(blocks, ",\n") + "\n" + w.sql[result].raw).text
 	w.made[parts].Store(&text)
 	return text
 }

@@ -28,7 +28,7 @@ var (
 type WorkResult struct {
 	Applied bool
 	Stamp   window.Stamp  // of an applied change
-	Now     window.DBTime // the database's clock, in any case
+	Now     window.DBTime // the database's clock, in any case; of a change that has to wait, the reading that it was judged by
 }
 
 // Early says that a change was not applied, and that its time may not have come. If false, the row was of another version, or gone.

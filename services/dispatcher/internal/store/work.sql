@@ -1,5 +1,5 @@
 -- One window.Change is one statement: work_cas, then the parts the change has, then work_result. Nothing but the compare-and-set decides: every part
--- takes its rows from "cas", which is empty when the version is another one or the time has not come. All instants are the one read after
+-- takes its rows from "cas", which is empty when the version is another one or the time has not come. All instants written are the one read after
 -- the row's lock was got.
 
 -- name: work_cas
@@ -13,13 +13,15 @@ cas AS (
 )
 
 -- name: work_cas_not_before
--- The clock is read before the row's lock is waited for, which can only make it too early.
+-- The clock is read once, before the row's lock is waited for, which can only make it too early. The answer tells this reading and no later one: else a
+-- change that was too early by a microsecond would look like one of another version.
+seen AS (SELECT dispatcher.clock() AS at),
 cas AS (
     UPDATE dispatcher.group_shards
     SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low,
         chunks_version = CASE WHEN @writes_chunks::boolean THEN @to ELSE chunks_version END,
         retries_version = CASE WHEN @writes_retries::boolean THEN @to ELSE retries_version END
-    WHERE id = @id AND version = @from AND (SELECT dispatcher.clock()) >= @not_before::timestamptz
+    WHERE id = @id AND version = @from AND (SELECT at FROM seen) >= @not_before::timestamptz
     RETURNING group_id, shard_id, dispatcher.clock() AS at
 )
 
@@ -94,6 +96,10 @@ dead_letters AS (
 -- name: work_result
 -- One row: the instant of the change, null if it was not applied, and the clock.
 SELECT cas.at, dispatcher.clock() FROM (VALUES (1)) AS one LEFT JOIN cas ON true
+
+-- name: work_result_not_before
+-- The same with the clock that the change was judged by.
+SELECT cas.at, coalesce(cas.at, seen.at) FROM seen LEFT JOIN cas ON true
 
 -- name: work_drop
 -- Removes a group-shard with everything of it.

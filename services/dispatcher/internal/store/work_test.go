@@ -167,6 +167,25 @@ func TestChangeWaitsForItsTime(t *testing.T) {
 	require.Equal(t, change.NotBefore, due.Stamp.At)
 }
 
+// The clock goes on while a statement runs: each look at it here is a microsecond later than the one before.
+func TestAChangeThatIsHardlyTooEarlyIsNotTakenForALostRace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	gs := b.groupShard(b.shard())
+	b.exec("CREATE SEQUENCE dispatcher.ticks")
+	b.exec(`CREATE OR REPLACE FUNCTION dispatcher.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+		$$SELECT '2026-03-01T12:00:00Z'::timestamptz + nextval('dispatcher.ticks') * interval '1 microsecond'$$`)
+	change := everything(gs)
+	change.NotBefore = window.DBTimeOf(time.Date(2026, 3, 1, 12, 0, 0, 2000, time.UTC)) // the second look
+
+	early := apply(b, change)[0]
+	due := apply(b, change)[0]
+
+	require.False(t, early.Applied)
+	require.True(t, early.Early(&change), "judged at %d, told %d, not before %d", change.NotBefore-1, early.Now, change.NotBefore)
+	require.True(t, due.Applied)
+}
+
 func TestDroppedGroupShardLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
