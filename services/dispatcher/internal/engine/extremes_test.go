@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/run/runtest"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
 
@@ -26,48 +27,53 @@ func (n *node) pushMany(queue string, count int, name func(i int) string) {
 	}
 }
 
-// median measures do a few times.
-func median(t testing.TB, times int, do func()) time.Duration {
-	t.Helper()
+// popOther pushes a message of a partition that nothing is stuck in, pops it, and returns how long the pop took.
+func (n *node) popOther(queue string) time.Duration {
+	n.t.Helper()
 	clk := clock.Real{}
-	took := make([]time.Duration, times)
-	for i := range took {
-		began := clk.Now()
-		do()
-		took[i] = clk.Since(began)
+	n.push(queue, item("other", "x"))
+	began := clk.Now()
+	resp := n.pop(&queuev1.PopRequest{Queue: queue, Wait: seconds(20)})
+	took := clk.Since(began)
+	require.Equal(n.t, "other", resp.GetDeliveries()[0].GetPartition())
+	n.ackAll(queue, resp.GetLease())
+	return took
+}
+
+// popsOther measures pops of two queues in turn, so that both meet the same noise, and returns the median of each.
+func (n *node) popsOther(calm, stuck string) (calmly, beside time.Duration) {
+	n.t.Helper()
+	const rounds = 100
+	n.popOther(calm)
+	n.popOther(stuck)
+	took := [2][]time.Duration{}
+	for range rounds {
+		took[0] = append(took[0], n.popOther(calm))
+		took[1] = append(took[1], n.popOther(stuck))
 	}
-	slices.Sort(took)
-	return took[times/2]
+	slices.Sort(took[0])
+	slices.Sort(took[1])
+	return took[0][rounds/2], took[1][rounds/2]
 }
 
 func TestAStuckPartitionLeavesOthersFastAndMemoryBounded(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	n := newNode(t, url, nodeOptions{})
-	const rounds = 60
-	popOne := func(on *node, queue string) {
-		on.push(queue, item("other", "x"))
-		resp := on.pop(&queuev1.PopRequest{Queue: queue, Wait: seconds(20)})
-		require.Equal(t, "other", resp.GetDeliveries()[0].GetPartition())
-		on.ackAll(queue, resp.GetLease())
-	}
-	popOne(n, "calm")
-
 	n.push("stuck", item("k", "first"))
 	held := n.pop(&queuev1.PopRequest{Queue: "stuck", Lease: seconds(3600)})
 	n.pushMany("stuck", 50_000, func(int) string { return "k" })
-	popOne(n, "stuck")
 
-	calm := median(t, rounds, func() { popOne(n, "calm") })
-	stuck := median(t, rounds, func() { popOne(n, "stuck") })
+	calm, stuck := n.popsOther("calm", "stuck")
 	n.stop()
 	cold := newNode(t, url, nodeOptions{})
-	popOne(cold, "stuck")
-	afterColdStart := median(t, rounds, func() { popOne(cold, "stuck") })
+	calmAgain, afterColdStart := cold.popsOther("calm", "stuck")
 
-	t.Logf("calm %v, beside a stuck partition %v, after a cold start %v, views %v bytes", calm, stuck, afterColdStart, cold.metric("view_bytes"))
-	require.Less(t, stuck, 10*calm) // BenchmarkBesideAStuckPartition holds it to 1.5; here other tests run beside
-	require.Less(t, afterColdStart, 10*calm)
+	t.Logf("pop p50: calm %v, beside a stuck partition %v; after a cold start %v, %v; views %v bytes",
+		calm, stuck, calmAgain, afterColdStart, cold.metric("view_bytes"))
+	atMost := runtest.Volume(1.5, 15) // times the calm median
+	require.Less(t, float64(stuck), atMost*float64(calm))
+	require.Less(t, float64(afterColdStart), atMost*float64(calmAgain))
 	require.Less(t, cold.metric("view_bytes"), 4.0*(1<<20))
 	require.Equal(t, []string{"first"}, payloads(held))
 
@@ -103,7 +109,7 @@ func TestAStuckPartitionIsDrainedInOrderOnceItIsFree(t *testing.T) {
 func TestTwoHundredThousandPartitionsOfOneMessageAreDrained(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, database(t), nodeOptions{})
-	const count = 200_000
+	count := runtest.Volume(200_000, 20_000)
 	n.pushMany("q", count, func(i int) string { return fmt.Sprintf("p%d", i) })
 	clk := clock.Real{}
 	began := clk.Now()
@@ -123,7 +129,7 @@ func TestTwoHundredThousandPartitionsOfOneMessageAreDrained(t *testing.T) {
 	}
 
 	t.Logf("drained in %v, largest view %v bytes", clk.Since(began), largest)
-	require.Less(t, clk.Since(began), time.Minute)
+	require.Less(t, clk.Since(began), runtest.Bound(time.Minute))
 	require.Less(t, largest, 16.0*(1<<20))
 }
 

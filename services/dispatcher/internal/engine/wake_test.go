@@ -258,3 +258,27 @@ func TestACancelledPopLeavesNoLease(t *testing.T) {
 		n.ackAll("q", resp.GetLease())
 	}
 }
+
+// The grant is held up until the client has left, so that it comes too late.
+func TestAPopThatIsGrantedAfterItsClientLeftLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	n := newNode(t, url, nodeOptions{})
+	n.pop(&queuev1.PopRequest{Queue: "q"}) // makes the group
+	n.push("q", item("a", "1"))
+	lock := outside(t, url)
+	_, err := lock.Exec(t.Context(), "SELECT FROM dispatcher.group_shards FOR UPDATE")
+	require.NoError(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	popped := n.popLater(ctx, &queuev1.PopRequest{Queue: "q", Wait: seconds(30)})
+	eventually(t, func() error { return wantf(waiting(t, lock) > 0, "the pop has not reached the lock") })
+
+	leave()
+	require.NoError(t, lock.Rollback(t.Context()))
+
+	require.Nil(t, <-popped)
+	eventually(t, func() error { return wantf(n.leases() == 0, "%d leases are left", n.leases()) })
+	again := n.pop(&queuev1.PopRequest{Queue: "q", Wait: seconds(10)})
+	require.Equal(t, []string{"1"}, payloads(again))
+	require.Equal(t, int32(1), again.GetDeliveries()[0].GetAttempt())
+}
