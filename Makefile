@@ -1,6 +1,6 @@
 # Names of the few commands. The logic is in scripts/, one file a command, so that it can be read, linted and run alone.
 .DEFAULT_GOAL := help
-.PHONY: help up down demo test check gen fmt lint tidy breaking vuln test-fresh mutants fuzz images bench
+.PHONY: help up down demo test volume check gen fmt lint tidy breaking vuln test-fresh mutants fuzz images bench
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,8 +14,11 @@ down: ## end what DETACH=1 make up started
 demo: ## two hosts, 50,000 real webhooks, one host killed: every promise checked (ARGS="-messages 100000")
 	@scripts/demo $(ARGS)
 
-test: ## run every test, with the race detector (at most 10 minutes)
+test: ## run every test, with the race detector, and the volumes without it (at most 10 minutes)
 	@scripts/test
+
+volume: ## only the tests of rates and volumes, in full: 100,000 changes, 200,000 partitions, a snapshot held for 40 s
+	@scripts/volume
 
 check: ## what must pass before a change lands: generated code, format, lint, vet, tests; seconds per stage
 	@scripts/check

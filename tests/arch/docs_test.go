@@ -80,6 +80,23 @@ func TestPromisesNameTheirTests(t *testing.T) {
 	report(t, "a promise names the test that guards it", findings)
 }
 
+// A test that is not there would not be missed by `go test -run`.
+func TestVolumesNameTheirTests(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join(root, "scripts/volume"))
+	require.NoError(t, err)
+	var findings []string
+	named := regexp.MustCompile(`(?m)^\t([a-z0-9/_.-]+)#(Test\w+)$`).FindAllStringSubmatch(string(content), -1)
+	for _, match := range named {
+		if !testsIn(t, match[1])[match[2]] {
+			findings = append(findings, fmt.Sprintf("scripts/volume: %s has no %s", match[1], match[2]))
+		}
+	}
+
+	require.NotEmpty(t, named)
+	report(t, "a volume names the test that does it", findings)
+}
+
 func TestMutantsNameTheirTests(t *testing.T) {
 	t.Parallel()
 	var findings []string
