@@ -72,8 +72,8 @@ func TestEveryPollIsJittered(t *testing.T) {
 
 	earliest, latest := dues(least{}), dues(most{})
 
-	for i, ms := range []time.Duration{100, 200, 400, 800, 1000, 1000, 100} {
-		want := ms * time.Millisecond
+	for i, ms := range []int{100, 200, 400, 800, 1000, 1000, 100} {
+		want := time.Duration(ms) * time.Millisecond
 		require.Equal(t, want-want/5, earliest[i], "at %d", i)
 		require.Equal(t, want+want/5, latest[i], "at %d", i)
 	}
