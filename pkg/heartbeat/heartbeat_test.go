@@ -71,4 +71,3 @@ func TestAProcessThatDrainsSaysSoForGood(t *testing.T) {
 	require.Equal(t, "draining", s.String())
 	require.Equal(t, "draining", fmt.Sprint(&s))
 }
-
