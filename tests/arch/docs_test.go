@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -116,9 +117,14 @@ func TestMutantsNameTheirTests(t *testing.T) {
 		case !testsIn(t, fields["package"])[fields["test"]]:
 			findings = append(findings, path+": "+fields["package"]+" has no "+fields["test"])
 		}
+		apply := exec.CommandContext(t.Context(), "git", "apply", "--check", strings.TrimPrefix(path, root+"/"))
+		apply.Dir = root
+		if out, err := apply.CombinedOutput(); err != nil {
+			findings = append(findings, fmt.Sprintf("%s does not apply: %s", path, out))
+		}
 	}
 
-	report(t, "a mutant names the test that must go red", findings)
+	report(t, "a mutant applies and names the test that must go red", findings)
 }
 
 func TestDecisionsAreComplete(t *testing.T) {
