@@ -17,7 +17,7 @@ type PopOptions struct {
 	Group string
 	// Batch is the most messages, 1 to 1,000.
 	Batch int
-	// MaxBytes of payload, default 4 MiB.
+	// MaxBytes of the answer, default 4 MiB; one message comes whatever its size.
 	MaxBytes int
 	// Wait for the first message, up to 60 s.
 	Wait time.Duration

@@ -171,6 +171,7 @@ func (e *Engine) popFrom(
 	ctx context.Context, g *group, rows *groupRows, req *queuev1.PopRequest, deadline time.Time, begin func(start func()),
 ) (*queuev1.PopResponse, error) {
 	want := e.wish(rows.queue, req)
+	want.MaxBytes = max(want.MaxBytes-besides(req, len(g.shards)), 1)
 	for {
 		sent := e.clk.Now()
 		p := e.newPop(g, want, deadline.Sub(sent))
@@ -222,6 +223,17 @@ func (e *Engine) wish(q *catalog.Queue, req *queuev1.PopRequest) window.Pop {
 		want.Named, want.Hash = true, placement.Hash(req.GetPartition())
 	}
 	return want
+}
+
+// besides is the most bytes that an answer has beside its messages: the lease over that many shards, and what became of req's settlement. They count
+// towards max_bytes, so that a client whose limit is max_bytes can read the answer (one message larger than that excepted).
+func besides(req *queuev1.PopRequest, shards int) int64 {
+	const fixed, perShard, perResult = 640, 28, 384 // a settle_error among the first; an error among the last
+	n := int64(fixed + perShard*shards)
+	for _, s := range req.GetSettle().GetSettlements() {
+		n += perResult + int64(len(s.GetMessageId()))
+	}
+	return n
 }
 
 // newPop numbers a pop. What it waits for begins here: a poll that begins later proves that there is nothing.

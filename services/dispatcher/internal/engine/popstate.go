@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"sync/atomic"
 
+	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 )
 
@@ -124,10 +125,11 @@ func (p *pop) planned(out window.Outcome, at window.DBTime, seq uint64, err erro
 func (p *pop) granted(out window.Outcome, at window.DBTime) {
 	s := p.g.shards[p.at]
 	p.parts = append(p.parts, popPart{s: s, epoch: out.Epoch, expires: at.Add(out.Lease), messages: out.Messages})
+	p.want.Started = true
 	keys := make(map[uint64]struct{}, len(out.Messages))
 	for _, m := range out.Messages {
 		p.want.MaxMessages--
-		p.want.MaxBytes -= int64(m.Size)
+		p.want.MaxBytes -= message.WireBound(m.Size)
 		keys[m.Hash] = struct{}{}
 	}
 	if p.want.MaxPartitions > 0 {

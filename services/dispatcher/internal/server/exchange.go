@@ -23,8 +23,6 @@ import (
 const (
 	// exchangeInFlight bounds the operations of one stream that have no result yet, parked pops among them. More are refused.
 	exchangeInFlight = 1 << 17
-	// exchangeBytes is about how much one frame of results holds.
-	exchangeBytes = 1 << 20
 	// drainQuiet is how long a draining stream must have carried nothing before it is closed: the peer has heard of it by then.
 	drainQuiet = 250 * time.Millisecond
 )
@@ -71,16 +69,9 @@ type exchange struct {
 	results  []result
 	pops     map[uint64]context.CancelFunc
 	inFlight int
+	queued   int    // bytes of results
 	begun    uint64 // operations ever begun
 	closed   bool
-}
-
-// result is an answer with what is needed to take it back.
-type result struct {
-	*dispatcherv1.Result
-
-	tenant tenant.ID
-	queue  string
 }
 
 // receive begins operations until the client is done (nil) or gone.
@@ -113,6 +104,7 @@ func (s *exchange) begin(ctx context.Context, op *dispatcherv1.Operation) {
 	s.begun++
 	s.inFlight++
 	full := s.inFlight > exchangeInFlight
+	unread := op.GetPop() != nil && s.queued >= exchangeQueued
 	s.mu.Unlock()
 	t, err := tenant.Parse(op.GetTenant())
 	switch {
@@ -120,26 +112,28 @@ func (s *exchange) begin(ctx context.Context, op *dispatcherv1.Operation) {
 		err = apierr.Unauthenticated(ReasonUnauthenticated, "the operation names no tenant").WithCause(err)
 	case full:
 		err = apierr.ResourceExhausted(ReasonOverloaded, "too many operations in flight on one stream", 100*time.Millisecond)
+	case unread:
+		err = errUnread()
 	default:
 		err = validateOperation(op)
 	}
 	if err != nil {
-		s.answer(result{Result: s.failed(op, err)})
+		s.answer(op, s.failed(op, err))
 		return
 	}
 	switch o := op.GetOp().(type) {
 	case *dispatcherv1.Operation_Push:
 		s.engine.PushAsync(ctx, t, o.Push, func(resp *queuev1.PushResponse, err error) {
 			if err != nil {
-				s.answer(result{Result: s.failed(op, err)})
+				s.answer(op, s.failed(op, err))
 				return
 			}
-			s.answer(result{Result: &dispatcherv1.Result{Id: op.GetId(), Result: &dispatcherv1.Result_Push{Push: resp}}})
+			s.answer(op, &dispatcherv1.Result{Id: op.GetId(), Result: &dispatcherv1.Result_Push{Push: resp}})
 		})
 	case *dispatcherv1.Operation_Pop:
 		s.pop(ctx, t, op, o.Pop)
 	default:
-		s.aside(func() {}, func() { s.answer(result{Result: s.do(ctx, t, op)}) })
+		s.aside(func() {}, func() { s.answer(op, s.do(ctx, t, op)) })
 	}
 }
 
@@ -164,12 +158,10 @@ func (s *exchange) pop(ctx context.Context, t tenant.ID, op *dispatcherv1.Operat
 		s.mu.Unlock()
 		cancel()
 		if err != nil {
-			s.answer(result{Result: s.failed(op, err)})
+			s.answer(op, s.failed(op, err))
 			return
 		}
-		s.answer(result{
-			Result: &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Pop{Pop: resp}}, tenant: t, queue: req.GetQueue(),
-		})
+		s.answer(op, &dispatcherv1.Result{Id: id, Result: &dispatcherv1.Result_Pop{Pop: resp}})
 	})
 }
 
@@ -218,31 +210,6 @@ func (s *exchange) failed(op *dispatcherv1.Operation, err error) *dispatcherv1.R
 	}}}
 }
 
-// answer queues a result. It never blocks.
-func (s *exchange) answer(r result) {
-	s.mu.Lock()
-	closed := s.closed
-	if !closed {
-		s.results = append(s.results, r)
-	}
-	s.mu.Unlock()
-	if closed {
-		s.takeBack(r)
-		return
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// takeBack undoes what nobody will hear of.
-func (s *exchange) takeBack(r result) {
-	if pop := r.GetPop(); pop.GetLease() != "" {
-		s.engine.Undelivered(r.tenant, r.queue, pop)
-	}
-}
-
 // serve sends results until the stream ends: the client is done and everything is answered, or it is gone, or the node drains and nothing is left.
 func (s *exchange) serve(received <-chan error, draining <-chan struct{}, x *Exchange) error {
 	ctx := s.stream.Context()
@@ -280,61 +247,6 @@ func (s *exchange) serve(received <-chan error, draining <-chan struct{}, x *Exc
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// flush sends what waits, in frames of bounded size, and returns how many operations are left without a result.
-func (s *exchange) flush() (left int, begun uint64, err error) {
-	for {
-		s.mu.Lock()
-		results := s.results
-		s.results = nil
-		left, begun = s.inFlight, s.begun
-		s.mu.Unlock()
-		if len(results) == 0 {
-			return left, begun, nil
-		}
-		for len(results) > 0 {
-			frame := &dispatcherv1.ExchangeResponse{}
-			n, bytes := 0, 0
-			for n < len(results) && bytes < exchangeBytes {
-				frame.Results = append(frame.Results, results[n].Result)
-				bytes += sizeOf(results[n].Result)
-				n++
-			}
-			if err := s.stream.Send(frame); err != nil {
-				s.mu.Lock()
-				s.results = append(results, s.results...) // close takes them back
-				s.mu.Unlock()
-				return 0, 0, err
-			}
-			s.mu.Lock()
-			s.inFlight -= n
-			s.mu.Unlock()
-			results = results[n:]
-		}
-	}
-}
-
-// sizeOf is about what a result takes on the wire.
-func sizeOf(r *dispatcherv1.Result) int {
-	n := 64
-	for _, d := range r.GetPop().GetDeliveries() {
-		n += 128 + len(d.GetPayload())
-	}
-	return n + 48*len(r.GetPush().GetResults()) + 48*len(r.GetAck().GetResults())
-}
-
-// close takes back what was not sent and waits for what still runs: its context has ended, so it ends soon.
-func (s *exchange) close() {
-	s.mu.Lock()
-	s.closed = true
-	results := s.results
-	s.results = nil
-	s.mu.Unlock()
-	for _, r := range results {
-		s.takeBack(r)
-	}
-	s.running.Wait()
 }
 
 // validateOperation checks an operation. One of a kind that is not known is refused.

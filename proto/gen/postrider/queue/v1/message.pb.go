@@ -818,7 +818,8 @@ type PopRequest struct {
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// Most messages to hand out: 1 to 1,000, default 1.
 	Batch int32 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
-	// Most payload bytes to hand out, default 4 MiB; one message is always handed out.
+	// Most bytes of the answer, default 4 MiB: payloads, headers, names and what frames them, rounded up. One message is handed out whatever its size.
+	// A node that holds many answers that nobody reads may hand out less.
 	MaxBytes int32 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	// How long to wait for the first message: 0 (default) to 60 s.
 	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"postrider.dev/services/dispatcher/internal/domain/lease"
+	"postrider.dev/services/dispatcher/internal/domain/message"
 )
 
 // picking is one pop in the making.
@@ -108,7 +109,7 @@ func (p *planner) take(g *picking, k *key) {
 		if alone && n > 0 {
 			return
 		}
-		if n > 0 && g.req.MaxBytes > 0 && g.bytes+int64(it.size) > g.req.MaxBytes || v.leased+p.took+n >= v.lim.leased {
+		if (n > 0 || g.req.Started) && g.req.MaxBytes > 0 && g.bytes+message.WireBound(it.size) > g.req.MaxBytes || v.leased+p.took+n >= v.lim.leased {
 			g.full = true
 			return
 		}
@@ -154,7 +155,7 @@ func (p *planner) hand(g *picking, k *key, it item, r *retry) {
 	}
 	g.entries = append(g.entries, entry{off: it.off, key: k, size: it.size})
 	g.messages = append(g.messages, m)
-	g.bytes += int64(it.size)
+	g.bytes += message.WireBound(it.size)
 }
 
 func (p *planner) grant(g *picking) Outcome {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 )
@@ -327,10 +328,23 @@ func TestFirstMessageIsGivenWhateverItsSize(t *testing.T) {
 	s.log.Append(1, 1, 1, 1) // of 100 to 103 bytes
 
 	tiny := s.ask(&window.Pop{MaxMessages: 4, MaxBytes: 1, Lease: time.Second})
-	two := s.ask(&window.Pop{MaxMessages: 4, MaxBytes: 204, Lease: time.Second})
+	two := s.ask(&window.Pop{MaxMessages: 4, MaxBytes: message.WireBound(101) + message.WireBound(102), Lease: time.Second})
 
 	require.Equal(t, at(0), offsets(tiny))
 	require.Equal(t, at(1, 2), offsets(two))
+}
+
+func TestAfterAnotherShardEvenTheFirstMessageHasToFit(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, queue.Shared, queue.Block)
+	s.log.Append(1, 1)
+
+	none := s.ask(&window.Pop{MaxMessages: 4, MaxBytes: message.WireBound(100) - 1, Started: true, Lease: time.Second})
+	one := s.ask(&window.Pop{MaxMessages: 4, MaxBytes: message.WireBound(100), Started: true, Lease: time.Second})
+
+	require.Equal(t, window.Nothing, none.Result)
+	require.Empty(t, none.Messages)
+	require.Equal(t, at(0), offsets(one))
 }
 
 func TestDropIsRefusedWhileLeasedUnlessForced(t *testing.T) {

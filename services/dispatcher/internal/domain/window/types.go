@@ -107,7 +107,8 @@ type Request interface{ request() }
 // Pop asks for a lease over ready messages.
 type Pop struct {
 	MaxMessages   int           // at least 1
-	MaxBytes      int64         // of frames; the first message is given whatever its size
+	MaxBytes      int64         // as message.WireBound counts; the first message is given whatever its size
+	Started       bool          // another shard has given the first message: here each has to fit MaxBytes
 	MaxPartitions int           // 0 = as many as MaxMessages
 	Named         bool          // only the partition with hash Hash
 	Hash          uint64        //
