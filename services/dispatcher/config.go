@@ -19,6 +19,7 @@ type Config struct {
 	RepollMin      time.Duration `env:"REPOLL_MIN" doc:"first shared re-poll after a miss of a waiting pop; doubles up to REPOLL_MAX"`
 	RepollMax      time.Duration `env:"REPOLL_MAX" doc:"longest time between two shared re-polls of what is waited on"`
 	ReapEvery      time.Duration `env:"REAP_EVERY" doc:"time between two sweeps for leases that ran out"`
+	ModesRefresh   time.Duration `env:"MODES_REFRESH" doc:"how often the modes of the fleet are read again, in case a hint was lost (100ms to 10m); each second without a sidecar"`
 	CatalogueEvery time.Duration `env:"CATALOGUE_EVERY" doc:"time between two rounds of writing new partition names into the listing"`
 
 	ViewBytes      int64 `env:"VIEW_BYTES" doc:"memory of all views together"`
@@ -39,6 +40,7 @@ func Defaults() Config {
 		RepollMin:      e.RepollMin,
 		RepollMax:      e.RepollMax,
 		ReapEvery:      time.Second,
+		ModesRefresh:   time.Minute,
 		CatalogueEvery: 500 * time.Millisecond,
 		ViewBytes:      e.ViewBytes,
 		DirectoryBytes: e.DirectoryBytes,
@@ -60,6 +62,7 @@ func (c Config) Validate() error {
 		config.Between("REPOLL_MIN", c.RepollMin, 10*time.Millisecond, time.Second),
 		config.Between("REPOLL_MAX", c.RepollMax, c.RepollMin, 10*time.Second),
 		config.Between("REAP_EVERY", c.ReapEvery, 50*time.Millisecond, time.Minute),
+		config.Between("MODES_REFRESH", c.ModesRefresh, 100*time.Millisecond, 10*time.Minute),
 		config.Between("CATALOGUE_EVERY", c.CatalogueEvery, 50*time.Millisecond, time.Minute),
 		config.Between("VIEW_BYTES", c.ViewBytes, 1<<20, 1<<40),
 		config.Between("DIRECTORY_BYTES", c.DirectoryBytes, 1<<20, 1<<40),

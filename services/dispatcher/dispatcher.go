@@ -12,6 +12,7 @@ import (
 	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/migrate"
+	"postrider.dev/pkg/modes"
 	"postrider.dev/pkg/obs"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/run"
@@ -88,6 +89,7 @@ type service struct {
 	admin  *httpserver.Admin
 	back   []run.Part // what must outlive the listener
 	hints  *hints
+	modes  *modes.Watch
 }
 
 // build makes everything that runs. What listens is open when it returns nil.
@@ -109,8 +111,11 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 	if err != nil {
 		return nil, err
 	}
+	s.modes = modes.New(env, "dispatcher", cfg.ModesRefresh, s.hints.attached,
+		func(ctx context.Context) (modes.Modes, error) { return modes.Read(ctx, cold) })
 	s.back = []run.Part{
 		{Name: "engine", Run: s.engine.Run},
+		{Name: "modes", Run: s.modes.Run},
 		{Name: "reaper", Run: loop.NewReaper(behind, s.engine, env.Clock, env.Log, cfg.ReapEvery).Run},
 		{Name: "cataloguer", Run: loop.NewCataloguer(control, s.engine.TakeSeen, env.Clock, env.Log, cfg.CatalogueEvery).Run},
 		{Name: "housekeeper", Run: loop.NewHousekeeper(control, behind, env.Clock, env.Log).Run},
@@ -147,7 +152,7 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 		return err
 	}
 	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(control, s.engine.Catalog(), s.engine.Rates(), s.engine))
-	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.env.Clock, s.env.Log, s.rpc.Draining()))
+	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.modes, s.env.Clock, s.env.Log, s.rpc.Draining()))
 	return nil
 }
 
@@ -172,7 +177,7 @@ func (s *service) attach(db *pg.DB) error {
 	if err != nil {
 		return err
 	}
-	s.hints.sidecar = link.New(meshv1.NewMeshServiceClient(conn), listener{s.engine}, s.env.Clock, s.env.Log, self)
+	s.hints.sidecar = link.New(meshv1.NewMeshServiceClient(conn), listener{s.engine, s.modes}, s.env.Clock, s.env.Log, self)
 	s.back = append(s.back, run.Part{Name: "sidecar", Run: func(ctx context.Context) error {
 		defer func() { _ = conn.Close() }() // nothing uses it any more
 		return s.hints.sidecar.Run(ctx)
@@ -233,12 +238,20 @@ func (h *hints) drain() {
 	}
 }
 
-// listener passes the sidecar's hints to the engine.
-type listener struct{ engine *engine.Engine }
+// listener passes the sidecar's hints to the engine and to the modes.
+type listener struct {
+	engine *engine.Engine
+	modes  *modes.Watch
+}
 
 func (l listener) MessagesAvailable(q link.QueueName) {
 	l.engine.HintMessages(tenant.ID(q.Tenant), q.Queue)
 }
 
 func (l listener) QueueChanged(q link.QueueName) { l.engine.HintQueue(tenant.ID(q.Tenant), q.Queue) }
-func (l listener) EverythingChanged()            { l.engine.HintEverything() }
+func (l listener) ModesChanged()                 { l.modes.Look() }
+
+func (l listener) EverythingChanged() {
+	l.engine.HintEverything()
+	l.modes.Look()
+}

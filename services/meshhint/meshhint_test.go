@@ -2,10 +2,15 @@ package meshhint_test
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -287,6 +292,8 @@ func TestAnAnnouncementThatCannotBeWrittenIsRefused(t *testing.T) {
 	}
 }
 
+var _ = flag.Bool("update", false, "rewrite migrations/schema.sql")
+
 func TestTheSchemaIsTheGoldenOne(t *testing.T) {
 	t.Parallel()
 	pgtest.GoldenSchema(t, "migrations/schema.sql", meshhint.Migrations())
@@ -307,4 +314,75 @@ func TestBadSettingsAreAllReported(t *testing.T) {
 	for _, part := range []string{"pigeon", "HEARTBEAT_EVERY", "INTERNAL_ADDR"} {
 		require.ErrorContains(t, err, part)
 	}
+}
+
+func setMode(t *testing.T, db *pg.DB, name string, enabled bool, reason, by string) (version int64, changed bool) {
+	t.Helper()
+	var name2 string
+	require.NoError(t, db.QueryRow(t.Context(), `SELECT name, version, changed FROM mesh.set_mode($1, $2, $3, $4)`, name, enabled, reason, by).
+		Scan(&name2, &version, &changed))
+	require.Equal(t, name, name2)
+	return version, changed
+}
+
+func TestAModeIsOffUntilItIsSetAndEachChangeIsAVersionOnDatabaseTime(t *testing.T) {
+	t.Parallel()
+	conn := pgtest.NewDatabase(t, pgtest.Roles{}, meshhint.Migrations()).Open(pg.Options{})
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	pgtest.FreezeNow(t, conn, "mesh", t0)
+	list := func() (out []string) {
+		rows, err := conn.Query(t.Context(),
+			`SELECT concat_ws(' ', name, enabled, reason, changed_by, version, to_char(changed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')) FROM mesh.modes()`)
+		require.NoError(t, err)
+		out, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return out
+	}
+	require.Equal(t, []string{"maintenance f   0", "pop_maintenance f   0"}, list())
+
+	first, changed := setMode(t, conn, "pop_maintenance", true, "moving", "ann")
+	again, changedAgain := setMode(t, conn, "pop_maintenance", true, "moving", "bob")
+	other, changedOther := setMode(t, conn, "pop_maintenance", true, "still moving", "bob")
+
+	require.Equal(t, []bool{true, false, true}, []bool{changed, changedAgain, changedOther})
+	require.Equal(t, []int64{1, 1, 2}, []int64{first, again, other})
+	require.Equal(t, []string{"maintenance f   0", "pop_maintenance t still moving bob 2 2026-01-01"}, list())
+	_, err := conn.Exec(t.Context(), `SELECT mesh.set_mode('nap', true, '', 'ann')`)
+	require.ErrorContains(t, err, "modes_name_ck")
+}
+
+func TestWhoSetsAModeWhileAnotherDoesSeesTheOthersChange(t *testing.T) {
+	t.Parallel()
+	db := pgtest.NewDatabase(t, pgtest.Roles{}, meshhint.Migrations()).Open(pg.Options{MaxConns: 8})
+	var setters sync.WaitGroup
+	var versions [8]int64
+	var errs [8]error
+
+	for i := range versions {
+		setters.Go(func() {
+			errs[i] = db.QueryRow(t.Context(), `SELECT version FROM mesh.set_mode('maintenance', $1, '', 'ann')`, i%2 == 0).Scan(&versions[i])
+		})
+	}
+
+	setters.Wait()
+	require.NoError(t, errors.Join(errs[:]...))
+	last := slices.Max(versions[:])
+	var stored int64
+	require.NoError(t, db.QueryRow(t.Context(), `SELECT max(version) FROM mesh.modes()`).Scan(&stored))
+	require.Equal(t, stored, last, "the answers do not go up to what is stored")
+}
+
+func TestAHintThatModesChangedReachesTheOtherHosts(t *testing.T) {
+	t.Parallel()
+	db := pgtest.NewDatabase(t, pgtest.Roles{}, meshhint.Migrations())
+	redis := redistest.Start(t)
+	use := func(c *meshhint.Config) { c.RedisURL = config.Secret(redis.URL()) }
+	a, b := start(t, db, "host-a", use), start(t, db, "host-b", use)
+	setter, far := a.attach(t, "a-1"), b.attach(t, "b-1")
+
+	far.awaitWhile(t, func() {
+		require.NoError(t, setter.stream.Send(&meshv1.AttachRequest{Hints: []*meshv1.Hint{
+			{Kind: &meshv1.Hint_ModesChanged{ModesChanged: &meshv1.ModesChanged{Mode: "pop_maintenance"}}},
+		}}))
+	}, func(h *meshv1.Hint) bool { return h.GetModesChanged().GetMode() == "pop_maintenance" })
 }

@@ -84,7 +84,9 @@ func TestOnlyExportedFunctionsMayBeCalled(t *testing.T) {
 			want = append(want, "postrider_"+role+" audit.enqueue")
 		}
 		if role != "mesh" {
-			want = append(want, "postrider_"+role+" mesh.announce", "postrider_"+role+" mesh.directory")
+			for _, function := range []string{"announce", "directory", "modes", "set_mode"} {
+				want = append(want, "postrider_"+role+" mesh."+function)
+			}
 		}
 	}
 	require.ElementsMatch(t, want, callable)
@@ -99,6 +101,8 @@ func TestExportedFunctionsWorkForEveryRole(t *testing.T) {
 			"SELECT audit.enqueue('default', 'key:1', 'queue.create', 'queues/a', '{}')",
 			"SELECT * FROM mesh.directory()",
 			"SELECT mesh.announce('[]')",
+			"SELECT * FROM mesh.modes()",
+			"SELECT * FROM mesh.set_mode('pop_maintenance', true, '', 'key:1')",
 		} {
 			_, err := db.Exec(t.Context(), sql)
 			require.NoError(t, err, "%s as %s", sql, set.Schema)

@@ -36,9 +36,49 @@ CREATE FUNCTION mesh.directory() RETURNS TABLE(node_id text, host_id text, zone 
     ORDER BY n.id
 $$;
 
+CREATE FUNCTION mesh.modes() RETURNS TABLE(name text, enabled boolean, reason text, changed_at timestamp with time zone, changed_by text, version bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT k.name, coalesce(m.enabled, false), coalesce(m.reason, ''), m.changed_at, coalesce(m.changed_by, ''), coalesce(m.version, 0)
+    FROM (VALUES ('maintenance'), ('pop_maintenance')) AS k (name)
+    LEFT JOIN mesh.modes m ON m.name = k.name
+    ORDER BY k.name
+$$;
+
 CREATE FUNCTION mesh.now() RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS $$SELECT statement_timestamp()$$;
+
+CREATE FUNCTION mesh.set_mode(p_name text, p_enabled boolean, p_reason text, p_by text) RETURNS TABLE(name text, enabled boolean, reason text, changed_at timestamp with time zone, changed_by text, version bigint, changed boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    did boolean;
+BEGIN
+    INSERT INTO mesh.modes AS m (name, enabled, reason, changed_at, changed_by, version)
+    VALUES (p_name, p_enabled, p_reason, mesh.now(), p_by, 1)
+    ON CONFLICT ON CONSTRAINT modes_name_pk DO UPDATE
+    SET enabled = excluded.enabled, reason = excluded.reason, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
+        version = m.version + 1
+    WHERE (m.enabled, m.reason) IS DISTINCT FROM (excluded.enabled, excluded.reason);
+    did := FOUND;
+    -- A statement of its own: who waited for another's change sees it here.
+    RETURN QUERY SELECT m.name, m.enabled, m.reason, m.changed_at, m.changed_by, m.version, did FROM mesh.modes m WHERE m.name = p_name;
+END
+$$;
+
+CREATE TABLE mesh.modes (
+    name text NOT NULL,
+    enabled boolean NOT NULL,
+    reason text NOT NULL,
+    changed_at timestamp with time zone NOT NULL,
+    changed_by text NOT NULL,
+    version bigint NOT NULL,
+    CONSTRAINT modes_name_ck CHECK ((name = ANY (ARRAY['maintenance'::text, 'pop_maintenance'::text])))
+);
 
 CREATE TABLE mesh.nodes (
     id text NOT NULL,
@@ -54,6 +94,9 @@ CREATE TABLE mesh.nodes (
     CONSTRAINT nodes_state_ck CHECK ((state = ANY (ARRAY['joining'::text, 'online'::text, 'draining'::text, 'dead'::text])))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+ALTER TABLE ONLY mesh.modes
+    ADD CONSTRAINT modes_name_pk PRIMARY KEY (name);
 
 ALTER TABLE ONLY mesh.nodes
     ADD CONSTRAINT nodes_id_pk PRIMARY KEY (id);

@@ -67,6 +67,24 @@ func (e *Engine) Pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) 
 	return resp, nil
 }
 
+// SettleOnly does with req.Settle what Pop would, and hands out nothing.
+func (e *Engine) SettleOnly(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+	resp := &queuev1.PopResponse{}
+	if req.GetSettle() == nil {
+		return resp, nil
+	}
+	ack, err := e.Ack(ctx, t, settleOf(req))
+	switch {
+	case err == nil:
+		resp.Settled, resp.RestAcked = ack.GetResults(), ack.GetRestAcked()
+	case errors.Is(err, ErrStaleEpoch):
+		resp.Settled, resp.SettleError = refusedAll(req.GetSettle(), err), itemError(err)
+	default:
+		return nil, err
+	}
+	return resp, nil
+}
+
 // settleOf completes the settlement of a pop with what the pop says.
 func settleOf(req *queuev1.PopRequest) *queuev1.AckRequest {
 	s := req.GetSettle()

@@ -34,6 +34,8 @@ type Listener interface {
 	MessagesAvailable(QueueName)
 	// QueueChanged says that a queue's configuration changed or that it was deleted.
 	QueueChanged(QueueName)
+	// ModesChanged says that a mode of the fleet changed.
+	ModesChanged()
 	// EverythingChanged says that hints may have been missed.
 	EverythingChanged()
 }
@@ -185,6 +187,8 @@ func (s *Sidecar) receive(m *meshv1.AttachResponse) {
 			s.listen.MessagesAvailable(QueueName{Tenant: k.MessageAvailable.GetTenant(), Queue: k.MessageAvailable.GetQueue()})
 		case *meshv1.Hint_QueueConfigChanged:
 			s.listen.QueueChanged(QueueName{Tenant: k.QueueConfigChanged.GetTenant(), Queue: k.QueueConfigChanged.GetQueue()})
+		case *meshv1.Hint_ModesChanged:
+			s.listen.ModesChanged()
 		case *meshv1.Hint_EverythingChanged:
 			s.listen.EverythingChanged()
 		case *meshv1.Hint_RegistryChanged: // no registry is cached here

@@ -68,6 +68,7 @@ type heard struct {
 	mu        sync.Mutex // guards the rest
 	available []link.QueueName
 	changed   []link.QueueName
+	modes     int
 	all       int
 }
 
@@ -81,6 +82,12 @@ func (h *heard) QueueChanged(q link.QueueName) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.changed = append(h.changed, q)
+}
+
+func (h *heard) ModesChanged() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.modes++
 }
 
 func (h *heard) EverythingChanged() {
@@ -167,13 +174,14 @@ func TestHintsOfOthersAreHeardAndAttachingMeansThatSomeWereMissed(t *testing.T) 
 	tenant := "t"
 	peer.say <- &meshv1.Hint{Kind: &meshv1.Hint_MessageAvailable{MessageAvailable: &meshv1.MessageAvailable{Tenant: &tenant, Queue: "q"}}}
 	peer.say <- &meshv1.Hint{Kind: &meshv1.Hint_QueueConfigChanged{QueueConfigChanged: &meshv1.QueueConfigChanged{Queue: "q"}}}
+	peer.say <- &meshv1.Hint{Kind: &meshv1.Hint_ModesChanged{ModesChanged: &meshv1.ModesChanged{Mode: "pop_maintenance"}}}
 	peer.say <- &meshv1.Hint{Kind: &meshv1.Hint_EverythingChanged{EverythingChanged: &meshv1.EverythingChanged{}}}
 
 	runtest.Eventually(t, func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if len(h.available) != 1 || len(h.changed) != 1 || h.all != 2 {
-			return fmt.Errorf("heard %v %v %d", h.available, h.changed, h.all)
+		if len(h.available) != 1 || len(h.changed) != 1 || h.modes != 1 || h.all != 2 {
+			return fmt.Errorf("heard %v %v %d %d", h.available, h.changed, h.modes, h.all)
 		}
 		return nil
 	})

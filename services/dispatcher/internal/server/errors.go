@@ -16,6 +16,7 @@ import (
 const (
 	ReasonQueueNotFound      = "QUEUE_NOT_FOUND"
 	ReasonQueueLeased        = "QUEUE_LEASED"
+	ReasonModesUnknown       = "MODES_UNKNOWN"
 	ReasonGroupNotFound      = "GROUP_NOT_FOUND"
 	ReasonTooManyGroups      = "TOO_MANY_GROUPS"
 	ReasonDeadLetterNotFound = "DEAD_LETTER_NOT_FOUND"

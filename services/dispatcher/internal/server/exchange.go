@@ -32,14 +32,15 @@ type Exchange struct {
 	dispatcherv1.UnsafeDispatcherServiceServer
 
 	engine   Engine
+	modes    Modes
 	clk      clock.Clock
 	log      *zap.Logger
 	draining <-chan struct{}
 }
 
 // NewExchange returns the service. Its streams end soon after draining is closed.
-func NewExchange(engine Engine, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
-	return &Exchange{engine: engine, clk: clk, log: log, draining: draining}
+func NewExchange(engine Engine, m Modes, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
+	return &Exchange{engine: engine, modes: m, clk: clk, log: log, draining: draining}
 }
 
 // Exchange implements the contract. Pushes begin in the order they came, the other verbs side by side; results leave as they come, gathered while the previous frame is being
@@ -47,7 +48,7 @@ func NewExchange(engine Engine, clk clock.Clock, log *zap.Logger, draining <-cha
 func (x *Exchange) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	s := &exchange{
-		engine: x.engine, log: x.log, stream: stream, wake: make(chan struct{}, 1), pops: map[uint64]context.CancelFunc{},
+		engine: x.engine, modes: x.modes, log: x.log, stream: stream, wake: make(chan struct{}, 1), pops: map[uint64]begunPop{},
 	}
 	received := make(chan error, 1)
 	go func() { received <- s.receive(ctx) }() // Recv returns once the handler has, or the client is gone
@@ -60,6 +61,7 @@ func (x *Exchange) Exchange(stream grpc.BidiStreamingServer[dispatcherv1.Exchang
 // exchange is one stream's life.
 type exchange struct {
 	engine  Engine
+	modes   Modes
 	log     *zap.Logger
 	stream  grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]
 	wake    chan struct{} // holds one token while results wait
@@ -67,7 +69,7 @@ type exchange struct {
 
 	mu       sync.Mutex // guards the rest
 	results  []result
-	pops     map[uint64]context.CancelFunc
+	pops     map[uint64]begunPop
 	inFlight int
 	queued   int    // bytes of results
 	begun    uint64 // operations ever begun
@@ -147,16 +149,22 @@ func (s *exchange) aside(note, run func()) {
 	}
 }
 
+// begunPop is a pop that is not answered yet.
+type begunPop struct {
+	end     context.CancelCauseFunc
+	settles bool
+}
+
 // pop runs a pop that can be cancelled.
 func (s *exchange) pop(ctx context.Context, t tenant.ID, op *dispatcherv1.Operation, req *queuev1.PopRequest) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	id := op.GetId()
-	s.aside(func() { s.pops[id] = cancel }, func() {
-		resp, err := s.engine.Pop(ctx, t, req)
+	s.aside(func() { s.pops[id] = begunPop{end: cancel, settles: req.GetSettle() != nil} }, func() {
+		resp, err := s.popUnlessMaintenance(ctx, t, req, op.GetSettleOnly())
 		s.mu.Lock()
 		delete(s.pops, id)
 		s.mu.Unlock()
-		cancel()
+		cancel(nil)
 		if err != nil {
 			s.answer(op, s.failed(op, err))
 			return
@@ -167,10 +175,10 @@ func (s *exchange) pop(ctx context.Context, t tenant.ID, op *dispatcherv1.Operat
 
 func (s *exchange) cancel(id uint64) {
 	s.mu.Lock()
-	cancel := s.pops[id]
+	p, ok := s.pops[id]
 	s.mu.Unlock()
-	if cancel != nil {
-		cancel()
+	if ok {
+		p.end(context.Canceled)
 	}
 }
 
@@ -216,6 +224,7 @@ func (s *exchange) serve(received <-chan error, draining <-chan struct{}, x *Exc
 	done := false
 	var quiet <-chan time.Time
 	var seen uint64
+	changed := s.heedModes()
 	for {
 		left, begun, err := s.flush()
 		if err != nil {
@@ -226,6 +235,8 @@ func (s *exchange) serve(received <-chan error, draining <-chan struct{}, x *Exc
 		}
 		select {
 		case <-s.wake:
+		case <-changed:
+			changed = s.heedModes()
 		case err := <-received:
 			if err != nil {
 				return err

@@ -65,6 +65,10 @@ func (*byHand) Undelivered(tenant.ID, string, *queuev1.PopResponse) {}
 
 func (*byHand) Drain() {}
 
+func (e *byHand) SettleOnly(_ context.Context, t tenant.ID, _ *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+	return &queuev1.PopResponse{}, e.note(t)
+}
+
 // tape is a stream that plays frames and records answers.
 type tape struct {
 	grpc.ServerStream
@@ -107,7 +111,7 @@ func TestAnOperationIsDoneForItsTenant(t *testing.T) {
 	s.frames <- acks("", 1)
 	close(s.frames)
 
-	require.NoError(t, NewExchange(engine, clock.Real{}, zap.NewNop(), nil).Exchange(s))
+	require.NoError(t, NewExchange(engine, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s))
 
 	require.Equal(t, []tenant.ID{"b", "b"}, engine.tenants)
 	require.Len(t, s.sent, 3)
@@ -128,7 +132,7 @@ func TestWhatTheCallerIsNotToldIsInTheLogWithItsName(t *testing.T) {
 	s.frames <- acks("a", 1)
 	close(s.frames)
 
-	err := NewExchange(&byHand{err: errors.New("a pointer in our own house")}, clock.Real{}, zap.New(core), nil).Exchange(s)
+	err := NewExchange(&byHand{err: errors.New("a pointer in our own house")}, calm{}, clock.Real{}, zap.New(core), nil).Exchange(s)
 
 	require.NoError(t, err)
 	require.Len(t, s.sent, 1)
@@ -159,7 +163,7 @@ func TestNothingBeginsAfterTheEndOfItsStream(t *testing.T) {
 			close(s.frames)
 		}()
 
-		err := NewExchange(engine, clock.Real{}, zap.NewNop(), nil).Exchange(s)
+		err := NewExchange(engine, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s)
 		engine.mu.Lock()
 		engine.over = true
 		engine.mu.Unlock()

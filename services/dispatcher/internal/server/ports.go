@@ -14,6 +14,8 @@ type Engine interface {
 	// PushAsync calls answer exactly once, from any goroutine.
 	PushAsync(ctx context.Context, t tenant.ID, req *queuev1.PushRequest, answer func(*queuev1.PushResponse, error))
 	Pop(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) (*queuev1.PopResponse, error)
+	// SettleOnly does with req.Settle what Pop would, and hands out nothing.
+	SettleOnly(ctx context.Context, t tenant.ID, req *queuev1.PopRequest) (*queuev1.PopResponse, error)
 	Ack(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) (*queuev1.AckResponse, error)
 	Renew(ctx context.Context, t tenant.ID, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error)
 	Release(ctx context.Context, t tenant.ID, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error)

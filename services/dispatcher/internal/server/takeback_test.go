@@ -34,6 +34,10 @@ func (e *lastMoment) Undelivered(t tenant.ID, queue string, resp *queuev1.PopRes
 
 func (e *lastMoment) Drain() {}
 
+func (e *lastMoment) SettleOnly(context.Context, tenant.ID, *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+	return &queuev1.PopResponse{}, nil
+}
+
 // oneOperation is the server's side of a stream whose client sends one operation and is cut off.
 type oneOperation struct {
 	grpc.BidiStreamingServer[dispatcherv1.ExchangeRequest, dispatcherv1.ExchangeResponse]
@@ -64,7 +68,7 @@ func TestALeaseWhoseClientLeftAtTheLastMomentIsGivenBack(t *testing.T) {
 		Id: 1, Tenant: "acme", Actor: "ann", Op: &dispatcherv1.Operation_Pop{Pop: &queuev1.PopRequest{Queue: "q"}},
 	}}
 	ended := make(chan error, 1)
-	go func() { ended <- NewExchange(e, clock.Real{}, zap.NewNop(), nil).Exchange(s) }()
+	go func() { ended <- NewExchange(e, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s) }()
 	<-e.parked
 
 	leave()

@@ -1074,9 +1074,11 @@ type PopResponse struct {
 	// Messages acked by ack_rest of PopRequest.settle.
 	RestAcked int32 `protobuf:"varint,7,opt,name=rest_acked,json=restAcked,proto3" json:"rest_acked,omitempty"`
 	// Set when PopRequest.settle failed as a whole, such as STALE_EPOCH: each settlement is refused then, and ack_rest acked nothing.
-	SettleError   *ItemError `protobuf:"bytes,8,opt,name=settle_error,json=settleError,proto3" json:"settle_error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SettleError *ItemError `protobuf:"bytes,8,opt,name=settle_error,json=settleError,proto3" json:"settle_error,omitempty"`
+	// Set when nothing was handed out because pops are in maintenance: ask again later. Over REST it is a header.
+	PopMaintenance *PopMaintenance `protobuf:"bytes,9,opt,name=pop_maintenance,json=popMaintenance,proto3" json:"pop_maintenance,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *PopResponse) Reset() {
@@ -1165,6 +1167,59 @@ func (x *PopResponse) GetSettleError() *ItemError {
 	return nil
 }
 
+func (x *PopResponse) GetPopMaintenance() *PopMaintenance {
+	if x != nil {
+		return x.PopMaintenance
+	}
+	return nil
+}
+
+// PopMaintenance says why pops hand out nothing.
+type PopMaintenance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the administrator wrote.
+	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PopMaintenance) Reset() {
+	*x = PopMaintenance{}
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PopMaintenance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PopMaintenance) ProtoMessage() {}
+
+func (x *PopMaintenance) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PopMaintenance.ProtoReflect.Descriptor instead.
+func (*PopMaintenance) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PopMaintenance) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Settlement names a message and what to do with it.
 type Settlement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1185,7 +1240,7 @@ type Settlement struct {
 
 func (x *Settlement) Reset() {
 	*x = Settlement{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[11]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1252,7 @@ func (x *Settlement) String() string {
 func (*Settlement) ProtoMessage() {}
 
 func (x *Settlement) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[11]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1265,7 @@ func (x *Settlement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settlement.ProtoReflect.Descriptor instead.
 func (*Settlement) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{11}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Settlement) GetMessageId() string {
@@ -1273,7 +1328,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[12]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1340,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[12]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1353,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{12}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AckRequest) GetQueue() string {
@@ -1348,7 +1403,7 @@ type AckResult struct {
 
 func (x *AckResult) Reset() {
 	*x = AckResult{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[13]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1415,7 @@ func (x *AckResult) String() string {
 func (*AckResult) ProtoMessage() {}
 
 func (x *AckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[13]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1428,7 @@ func (x *AckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckResult.ProtoReflect.Descriptor instead.
 func (*AckResult) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{13}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AckResult) GetMessageId() string {
@@ -1409,7 +1464,7 @@ type AckResponse struct {
 
 func (x *AckResponse) Reset() {
 	*x = AckResponse{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[14]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1476,7 @@ func (x *AckResponse) String() string {
 func (*AckResponse) ProtoMessage() {}
 
 func (x *AckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[14]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1489,7 @@ func (x *AckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckResponse.ProtoReflect.Descriptor instead.
 func (*AckResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{14}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AckResponse) GetResults() []*AckResult {
@@ -1464,7 +1519,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[15]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1531,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[15]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1544,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{15}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RenewRequest) GetQueue() string {
@@ -1525,7 +1580,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[16]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1592,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[16]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1605,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{16}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RenewResponse) GetLeaseExpiresAt() *timestamppb.Timestamp {
@@ -1580,7 +1635,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[17]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1647,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[17]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1660,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{17}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleaseRequest) GetQueue() string {
@@ -1639,7 +1694,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[18]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1706,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[18]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1719,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{18}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseResponse) GetReleased() int32 {
@@ -1686,7 +1741,7 @@ type LookupMessageRequest struct {
 
 func (x *LookupMessageRequest) Reset() {
 	*x = LookupMessageRequest{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1753,7 @@ func (x *LookupMessageRequest) String() string {
 func (*LookupMessageRequest) ProtoMessage() {}
 
 func (x *LookupMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1766,7 @@ func (x *LookupMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupMessageRequest.ProtoReflect.Descriptor instead.
 func (*LookupMessageRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{19}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LookupMessageRequest) GetQueue() string {
@@ -1750,7 +1805,7 @@ type LookupMessageResponse struct {
 
 func (x *LookupMessageResponse) Reset() {
 	*x = LookupMessageResponse{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1817,7 @@ func (x *LookupMessageResponse) String() string {
 func (*LookupMessageResponse) ProtoMessage() {}
 
 func (x *LookupMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +1830,7 @@ func (x *LookupMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupMessageResponse.ProtoReflect.Descriptor instead.
 func (*LookupMessageResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{20}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LookupMessageResponse) GetMessageId() string {
@@ -1832,7 +1887,7 @@ type PushStreamRequest_Entry struct {
 
 func (x *PushStreamRequest_Entry) Reset() {
 	*x = PushStreamRequest_Entry{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[22]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1899,7 @@ func (x *PushStreamRequest_Entry) String() string {
 func (*PushStreamRequest_Entry) ProtoMessage() {}
 
 func (x *PushStreamRequest_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[22]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +1944,7 @@ type PushStreamResponse_Entry struct {
 
 func (x *PushStreamResponse_Entry) Reset() {
 	*x = PushStreamResponse_Entry{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +1956,7 @@ func (x *PushStreamResponse_Entry) String() string {
 func (*PushStreamResponse_Entry) ProtoMessage() {}
 
 func (x *PushStreamResponse_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2083,7 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x03\n" +
 	"\vPopResponse\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\tR\x05lease\x12D\n" +
 	"\x10lease_expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12<\n" +
@@ -2040,7 +2095,10 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\x0elease_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12\x1d\n" +
 	"\n" +
 	"rest_acked\x18\a \x01(\x05R\trestAcked\x12@\n" +
-	"\fsettle_error\x18\b \x01(\v2\x1d.postrider.queue.v1.ItemErrorR\vsettleError\"\xe6\x01\n" +
+	"\fsettle_error\x18\b \x01(\v2\x1d.postrider.queue.v1.ItemErrorR\vsettleError\x12K\n" +
+	"\x0fpop_maintenance\x18\t \x01(\v2\".postrider.queue.v1.PopMaintenanceR\x0epopMaintenance\"(\n" +
+	"\x0ePopMaintenance\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xe6\x01\n" +
 	"\n" +
 	"Settlement\x12\x1d\n" +
 	"\n" +
@@ -2136,7 +2194,7 @@ func file_postrider_queue_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_queue_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_postrider_queue_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_postrider_queue_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_postrider_queue_v1_message_proto_goTypes = []any{
 	(PushStatus)(0),                  // 0: postrider.queue.v1.PushStatus
 	(GroupMode)(0),                   // 1: postrider.queue.v1.GroupMode
@@ -2154,64 +2212,66 @@ var file_postrider_queue_v1_message_proto_goTypes = []any{
 	(*PopRequest)(nil),               // 13: postrider.queue.v1.PopRequest
 	(*Delivery)(nil),                 // 14: postrider.queue.v1.Delivery
 	(*PopResponse)(nil),              // 15: postrider.queue.v1.PopResponse
-	(*Settlement)(nil),               // 16: postrider.queue.v1.Settlement
-	(*AckRequest)(nil),               // 17: postrider.queue.v1.AckRequest
-	(*AckResult)(nil),                // 18: postrider.queue.v1.AckResult
-	(*AckResponse)(nil),              // 19: postrider.queue.v1.AckResponse
-	(*RenewRequest)(nil),             // 20: postrider.queue.v1.RenewRequest
-	(*RenewResponse)(nil),            // 21: postrider.queue.v1.RenewResponse
-	(*ReleaseRequest)(nil),           // 22: postrider.queue.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),          // 23: postrider.queue.v1.ReleaseResponse
-	(*LookupMessageRequest)(nil),     // 24: postrider.queue.v1.LookupMessageRequest
-	(*LookupMessageResponse)(nil),    // 25: postrider.queue.v1.LookupMessageResponse
-	nil,                              // 26: postrider.queue.v1.PushItem.HeadersEntry
-	(*PushStreamRequest_Entry)(nil),  // 27: postrider.queue.v1.PushStreamRequest.Entry
-	(*PushStreamResponse_Entry)(nil), // 28: postrider.queue.v1.PushStreamResponse.Entry
-	nil,                              // 29: postrider.queue.v1.Delivery.HeadersEntry
-	nil,                              // 30: postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	(*durationpb.Duration)(nil),      // 31: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 32: google.protobuf.Timestamp
+	(*PopMaintenance)(nil),           // 16: postrider.queue.v1.PopMaintenance
+	(*Settlement)(nil),               // 17: postrider.queue.v1.Settlement
+	(*AckRequest)(nil),               // 18: postrider.queue.v1.AckRequest
+	(*AckResult)(nil),                // 19: postrider.queue.v1.AckResult
+	(*AckResponse)(nil),              // 20: postrider.queue.v1.AckResponse
+	(*RenewRequest)(nil),             // 21: postrider.queue.v1.RenewRequest
+	(*RenewResponse)(nil),            // 22: postrider.queue.v1.RenewResponse
+	(*ReleaseRequest)(nil),           // 23: postrider.queue.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),          // 24: postrider.queue.v1.ReleaseResponse
+	(*LookupMessageRequest)(nil),     // 25: postrider.queue.v1.LookupMessageRequest
+	(*LookupMessageResponse)(nil),    // 26: postrider.queue.v1.LookupMessageResponse
+	nil,                              // 27: postrider.queue.v1.PushItem.HeadersEntry
+	(*PushStreamRequest_Entry)(nil),  // 28: postrider.queue.v1.PushStreamRequest.Entry
+	(*PushStreamResponse_Entry)(nil), // 29: postrider.queue.v1.PushStreamResponse.Entry
+	nil,                              // 30: postrider.queue.v1.Delivery.HeadersEntry
+	nil,                              // 31: postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	(*durationpb.Duration)(nil),      // 32: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
 }
 var file_postrider_queue_v1_message_proto_depIdxs = []int32{
-	26, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
+	27, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
 	5,  // 1: postrider.queue.v1.PushRequest.items:type_name -> postrider.queue.v1.PushItem
 	0,  // 2: postrider.queue.v1.PushResult.status:type_name -> postrider.queue.v1.PushStatus
 	7,  // 3: postrider.queue.v1.PushResult.error:type_name -> postrider.queue.v1.ItemError
 	8,  // 4: postrider.queue.v1.PushResponse.results:type_name -> postrider.queue.v1.PushResult
-	27, // 5: postrider.queue.v1.PushStreamRequest.entries:type_name -> postrider.queue.v1.PushStreamRequest.Entry
-	28, // 6: postrider.queue.v1.PushStreamResponse.entries:type_name -> postrider.queue.v1.PushStreamResponse.Entry
+	28, // 5: postrider.queue.v1.PushStreamRequest.entries:type_name -> postrider.queue.v1.PushStreamRequest.Entry
+	29, // 6: postrider.queue.v1.PushStreamResponse.entries:type_name -> postrider.queue.v1.PushStreamResponse.Entry
 	1,  // 7: postrider.queue.v1.GroupOptions.mode:type_name -> postrider.queue.v1.GroupMode
 	2,  // 8: postrider.queue.v1.GroupOptions.on_failure:type_name -> postrider.queue.v1.OnFailure
-	31, // 9: postrider.queue.v1.PopRequest.wait:type_name -> google.protobuf.Duration
-	31, // 10: postrider.queue.v1.PopRequest.lease:type_name -> google.protobuf.Duration
+	32, // 9: postrider.queue.v1.PopRequest.wait:type_name -> google.protobuf.Duration
+	32, // 10: postrider.queue.v1.PopRequest.lease:type_name -> google.protobuf.Duration
 	12, // 11: postrider.queue.v1.PopRequest.group_options:type_name -> postrider.queue.v1.GroupOptions
-	17, // 12: postrider.queue.v1.PopRequest.settle:type_name -> postrider.queue.v1.AckRequest
-	29, // 13: postrider.queue.v1.Delivery.headers:type_name -> postrider.queue.v1.Delivery.HeadersEntry
-	32, // 14: postrider.queue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
-	32, // 15: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	18, // 12: postrider.queue.v1.PopRequest.settle:type_name -> postrider.queue.v1.AckRequest
+	30, // 13: postrider.queue.v1.Delivery.headers:type_name -> postrider.queue.v1.Delivery.HeadersEntry
+	33, // 14: postrider.queue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	33, // 15: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
 	14, // 16: postrider.queue.v1.PopResponse.deliveries:type_name -> postrider.queue.v1.Delivery
-	18, // 17: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
-	31, // 18: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
+	19, // 17: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
+	32, // 18: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
 	7,  // 19: postrider.queue.v1.PopResponse.settle_error:type_name -> postrider.queue.v1.ItemError
-	3,  // 20: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
-	31, // 21: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
-	16, // 22: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
-	4,  // 23: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
-	7,  // 24: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
-	18, // 25: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
-	31, // 26: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
-	32, // 27: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	31, // 28: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
-	30, // 29: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	32, // 30: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
-	6,  // 31: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
-	9,  // 32: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
-	7,  // 33: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	16, // 20: postrider.queue.v1.PopResponse.pop_maintenance:type_name -> postrider.queue.v1.PopMaintenance
+	3,  // 21: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
+	32, // 22: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
+	17, // 23: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
+	4,  // 24: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
+	7,  // 25: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
+	19, // 26: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
+	32, // 27: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
+	33, // 28: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	32, // 29: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
+	31, // 30: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	33, // 31: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
+	6,  // 32: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
+	9,  // 33: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
+	7,  // 34: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_message_proto_init() }
@@ -2225,7 +2285,7 @@ func file_postrider_queue_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_message_proto_rawDesc), len(file_postrider_queue_v1_message_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -86,7 +86,9 @@ type Operation struct {
 	//	*Operation_Renew
 	//	*Operation_Release
 	//	*Operation_Cancel
-	Op            isOperation_Op `protobuf_oneof:"op"`
+	Op isOperation_Op `protobuf_oneof:"op"`
+	// Of a pop: settle what it settles and hand out nothing. The ingress knows that pops are in maintenance.
+	SettleOnly    bool `protobuf:"varint,10,opt,name=settle_only,json=settleOnly,proto3" json:"settle_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -201,6 +203,13 @@ func (x *Operation) GetCancel() uint64 {
 		}
 	}
 	return 0
+}
+
+func (x *Operation) GetSettleOnly() bool {
+	if x != nil {
+		return x.SettleOnly
+	}
+	return false
 }
 
 type isOperation_Op interface {
@@ -461,7 +470,7 @@ const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "
 	"\x0fExchangeRequest\x12K\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2+.postrider.internal.dispatcher.v1.OperationR\n" +
-	"operations\"\x82\x03\n" +
+	"operations\"\xa3\x03\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -471,7 +480,10 @@ const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "
 	"\x03ack\x18\x06 \x01(\v2\x1e.postrider.queue.v1.AckRequestH\x00R\x03ack\x128\n" +
 	"\x05renew\x18\a \x01(\v2 .postrider.queue.v1.RenewRequestH\x00R\x05renew\x12>\n" +
 	"\arelease\x18\b \x01(\v2\".postrider.queue.v1.ReleaseRequestH\x00R\arelease\x12\x18\n" +
-	"\x06cancel\x18\t \x01(\x04H\x00R\x06cancelB\x04\n" +
+	"\x06cancel\x18\t \x01(\x04H\x00R\x06cancel\x12\x1f\n" +
+	"\vsettle_only\x18\n" +
+	" \x01(\bR\n" +
+	"settleOnlyB\x04\n" +
 	"\x02op\"r\n" +
 	"\x10ExchangeResponse\x12B\n" +
 	"\aresults\x18\x01 \x03(\v2(.postrider.internal.dispatcher.v1.ResultR\aresults\x12\x1a\n" +

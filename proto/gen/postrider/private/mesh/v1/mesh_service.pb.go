@@ -219,6 +219,7 @@ type Hint struct {
 	//	*Hint_QueueConfigChanged
 	//	*Hint_RegistryChanged
 	//	*Hint_EverythingChanged
+	//	*Hint_ModesChanged
 	Kind          isHint_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -297,6 +298,15 @@ func (x *Hint) GetEverythingChanged() *EverythingChanged {
 	return nil
 }
 
+func (x *Hint) GetModesChanged() *ModesChanged {
+	if x != nil {
+		if x, ok := x.Kind.(*Hint_ModesChanged); ok {
+			return x.ModesChanged
+		}
+	}
+	return nil
+}
+
 type isHint_Kind interface {
 	isHint_Kind()
 }
@@ -321,6 +331,11 @@ type Hint_EverythingChanged struct {
 	EverythingChanged *EverythingChanged `protobuf:"bytes,4,opt,name=everything_changed,json=everythingChanged,proto3,oneof"`
 }
 
+type Hint_ModesChanged struct {
+	// A mode of the fleet changed: read it again.
+	ModesChanged *ModesChanged `protobuf:"bytes,5,opt,name=modes_changed,json=modesChanged,proto3,oneof"`
+}
+
 func (*Hint_MessageAvailable) isHint_Kind() {}
 
 func (*Hint_QueueConfigChanged) isHint_Kind() {}
@@ -328,6 +343,8 @@ func (*Hint_QueueConfigChanged) isHint_Kind() {}
 func (*Hint_RegistryChanged) isHint_Kind() {}
 
 func (*Hint_EverythingChanged) isHint_Kind() {}
+
+func (*Hint_ModesChanged) isHint_Kind() {}
 
 // MessageAvailable names a queue with something new.
 type MessageAvailable struct {
@@ -506,6 +523,52 @@ func (x *RegistryChanged) GetKey() string {
 	return ""
 }
 
+// ModesChanged names a mode; it does not say what the mode is now.
+type ModesChanged struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// maintenance or pop_maintenance; empty means any.
+	Mode          string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModesChanged) Reset() {
+	*x = ModesChanged{}
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModesChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModesChanged) ProtoMessage() {}
+
+func (x *ModesChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModesChanged.ProtoReflect.Descriptor instead.
+func (*ModesChanged) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ModesChanged) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
 // EverythingChanged has no fields.
 type EverythingChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -515,7 +578,7 @@ type EverythingChanged struct {
 
 func (x *EverythingChanged) Reset() {
 	*x = EverythingChanged{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +590,7 @@ func (x *EverythingChanged) String() string {
 func (*EverythingChanged) ProtoMessage() {}
 
 func (x *EverythingChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +603,7 @@ func (x *EverythingChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EverythingChanged.ProtoReflect.Descriptor instead.
 func (*EverythingChanged) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{7}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{8}
 }
 
 // CarriedHints is what a carrier transports between sidecars.
@@ -555,7 +618,7 @@ type CarriedHints struct {
 
 func (x *CarriedHints) Reset() {
 	*x = CarriedHints{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[8]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +630,7 @@ func (x *CarriedHints) String() string {
 func (*CarriedHints) ProtoMessage() {}
 
 func (x *CarriedHints) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[8]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +643,7 @@ func (x *CarriedHints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CarriedHints.ProtoReflect.Descriptor instead.
 func (*CarriedHints) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{8}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CarriedHints) GetFrom() string {
@@ -616,12 +679,13 @@ const file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc = "" +
 	"\x05hints\x18\x02 \x03(\v2 .postrider.internal.mesh.v1.HintR\x05hints\"a\n" +
 	"\x0eAttachResponse\x126\n" +
 	"\x05hints\x18\x01 \x03(\v2 .postrider.internal.mesh.v1.HintR\x05hints\x12\x17\n" +
-	"\ahost_id\x18\x02 \x01(\tR\x06hostId\"\x89\x03\n" +
+	"\ahost_id\x18\x02 \x01(\tR\x06hostId\"\xda\x03\n" +
 	"\x04Hint\x12[\n" +
 	"\x11message_available\x18\x01 \x01(\v2,.postrider.internal.mesh.v1.MessageAvailableH\x00R\x10messageAvailable\x12b\n" +
 	"\x14queue_config_changed\x18\x02 \x01(\v2..postrider.internal.mesh.v1.QueueConfigChangedH\x00R\x12queueConfigChanged\x12X\n" +
 	"\x10registry_changed\x18\x03 \x01(\v2+.postrider.internal.mesh.v1.RegistryChangedH\x00R\x0fregistryChanged\x12^\n" +
-	"\x12everything_changed\x18\x04 \x01(\v2-.postrider.internal.mesh.v1.EverythingChangedH\x00R\x11everythingChangedB\x06\n" +
+	"\x12everything_changed\x18\x04 \x01(\v2-.postrider.internal.mesh.v1.EverythingChangedH\x00R\x11everythingChanged\x12O\n" +
+	"\rmodes_changed\x18\x05 \x01(\v2(.postrider.internal.mesh.v1.ModesChangedH\x00R\fmodesChangedB\x06\n" +
 	"\x04kind\"p\n" +
 	"\x10MessageAvailable\x12\x1b\n" +
 	"\x06tenant\x18\x01 \x01(\tH\x00R\x06tenant\x88\x01\x01\x12\x14\n" +
@@ -637,7 +701,9 @@ const file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc = "" +
 	"\a_tenant\"?\n" +
 	"\x0fRegistryChanged\x12\x1a\n" +
 	"\bregistry\x18\x01 \x01(\tR\bregistry\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\"\x13\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\"\n" +
+	"\fModesChanged\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\"\x13\n" +
 	"\x11EverythingChanged\"Z\n" +
 	"\fCarriedHints\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x126\n" +
@@ -657,7 +723,7 @@ func file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP() []byte {
 	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescData
 }
 
-var file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_postrider_internal_mesh_v1_mesh_service_proto_goTypes = []any{
 	(*Announce)(nil),           // 0: postrider.internal.mesh.v1.Announce
 	(*AttachRequest)(nil),      // 1: postrider.internal.mesh.v1.AttachRequest
@@ -666,27 +732,29 @@ var file_postrider_internal_mesh_v1_mesh_service_proto_goTypes = []any{
 	(*MessageAvailable)(nil),   // 4: postrider.internal.mesh.v1.MessageAvailable
 	(*QueueConfigChanged)(nil), // 5: postrider.internal.mesh.v1.QueueConfigChanged
 	(*RegistryChanged)(nil),    // 6: postrider.internal.mesh.v1.RegistryChanged
-	(*EverythingChanged)(nil),  // 7: postrider.internal.mesh.v1.EverythingChanged
-	(*CarriedHints)(nil),       // 8: postrider.internal.mesh.v1.CarriedHints
-	nil,                        // 9: postrider.internal.mesh.v1.Announce.AddressesEntry
+	(*ModesChanged)(nil),       // 7: postrider.internal.mesh.v1.ModesChanged
+	(*EverythingChanged)(nil),  // 8: postrider.internal.mesh.v1.EverythingChanged
+	(*CarriedHints)(nil),       // 9: postrider.internal.mesh.v1.CarriedHints
+	nil,                        // 10: postrider.internal.mesh.v1.Announce.AddressesEntry
 }
 var file_postrider_internal_mesh_v1_mesh_service_proto_depIdxs = []int32{
-	9,  // 0: postrider.internal.mesh.v1.Announce.addresses:type_name -> postrider.internal.mesh.v1.Announce.AddressesEntry
+	10, // 0: postrider.internal.mesh.v1.Announce.addresses:type_name -> postrider.internal.mesh.v1.Announce.AddressesEntry
 	0,  // 1: postrider.internal.mesh.v1.AttachRequest.announce:type_name -> postrider.internal.mesh.v1.Announce
 	3,  // 2: postrider.internal.mesh.v1.AttachRequest.hints:type_name -> postrider.internal.mesh.v1.Hint
 	3,  // 3: postrider.internal.mesh.v1.AttachResponse.hints:type_name -> postrider.internal.mesh.v1.Hint
 	4,  // 4: postrider.internal.mesh.v1.Hint.message_available:type_name -> postrider.internal.mesh.v1.MessageAvailable
 	5,  // 5: postrider.internal.mesh.v1.Hint.queue_config_changed:type_name -> postrider.internal.mesh.v1.QueueConfigChanged
 	6,  // 6: postrider.internal.mesh.v1.Hint.registry_changed:type_name -> postrider.internal.mesh.v1.RegistryChanged
-	7,  // 7: postrider.internal.mesh.v1.Hint.everything_changed:type_name -> postrider.internal.mesh.v1.EverythingChanged
-	3,  // 8: postrider.internal.mesh.v1.CarriedHints.hints:type_name -> postrider.internal.mesh.v1.Hint
-	1,  // 9: postrider.internal.mesh.v1.MeshService.Attach:input_type -> postrider.internal.mesh.v1.AttachRequest
-	2,  // 10: postrider.internal.mesh.v1.MeshService.Attach:output_type -> postrider.internal.mesh.v1.AttachResponse
-	10, // [10:11] is the sub-list for method output_type
-	9,  // [9:10] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	8,  // 7: postrider.internal.mesh.v1.Hint.everything_changed:type_name -> postrider.internal.mesh.v1.EverythingChanged
+	7,  // 8: postrider.internal.mesh.v1.Hint.modes_changed:type_name -> postrider.internal.mesh.v1.ModesChanged
+	3,  // 9: postrider.internal.mesh.v1.CarriedHints.hints:type_name -> postrider.internal.mesh.v1.Hint
+	1,  // 10: postrider.internal.mesh.v1.MeshService.Attach:input_type -> postrider.internal.mesh.v1.AttachRequest
+	2,  // 11: postrider.internal.mesh.v1.MeshService.Attach:output_type -> postrider.internal.mesh.v1.AttachResponse
+	11, // [11:12] is the sub-list for method output_type
+	10, // [10:11] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_postrider_internal_mesh_v1_mesh_service_proto_init() }
@@ -699,6 +767,7 @@ func file_postrider_internal_mesh_v1_mesh_service_proto_init() {
 		(*Hint_QueueConfigChanged)(nil),
 		(*Hint_RegistryChanged)(nil),
 		(*Hint_EverythingChanged)(nil),
+		(*Hint_ModesChanged)(nil),
 	}
 	file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[5].OneofWrappers = []any{}
@@ -708,7 +777,7 @@ func file_postrider_internal_mesh_v1_mesh_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc), len(file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
