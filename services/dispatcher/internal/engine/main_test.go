@@ -18,6 +18,7 @@ import (
 	"postrider.dev/pkg/migrate"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/pgtest"
+	"postrider.dev/pkg/run/runtest"
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
@@ -204,17 +205,7 @@ func seconds(s float64) *durationpb.Duration {
 // eventually waits for a fact.
 func eventually(t testing.TB, what func() error) {
 	t.Helper()
-	deadline := clock.Real{}.Now().Add(20 * time.Second)
-	for {
-		err := what()
-		if err == nil {
-			return
-		}
-		if (clock.Real{}).Now().After(deadline) {
-			t.Fatalf("did not come true: %v", err)
-		}
-		require.NoError(t, clock.Real{}.Sleep(t.Context(), 5*time.Millisecond))
-	}
+	runtest.Eventually(t, what)
 }
 
 func wantf(ok bool, format string, args ...any) error {
