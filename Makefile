@@ -44,7 +44,7 @@ vuln: ## known vulnerabilities in what we depend on
 test-fresh: ## follow the README in an empty Debian root (needs root and debootstrap)
 	@scripts/test-fresh
 
-bench: ## measure push, pop and both together beside bare SQL (ARGS="-rounds 3 -run REST")
+bench: ## measure through the API beside bare SQL, and fail if that is not good enough (ARGS="-rounds 3 -run REST", "-profile DIR")
 	@scripts/bench $(ARGS)
 
 mutants: ## break the code on purpose and see the named tests go red

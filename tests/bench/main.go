@@ -48,7 +48,7 @@ func Main(ctx context.Context, program string, p Plan) (err error) {
 		return err
 	}
 	defer closeSQL()
-	api, closeAPI, err := Postrider(target)
+	api, trials, closeAPI, err := Postrider(target)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,14 @@ func Main(ctx context.Context, program string, p Plan) (err error) {
 		return err
 	}
 	procs := Processes{"postrider": up.Process.Pid, "postgres": postmaster, "client": os.Getpid()}
-	return Run(ctx, p, procs, append(sql, api...))
+	if p.Profiles != "" {
+		return Profile(ctx, p, fmt.Sprintf("http://127.0.0.1:%d", port+2), p.Profiles, procs, api)
+	}
+	version, err := os.ReadFile(filepath.Join(server.DataDir(), "PG_VERSION"))
+	if err != nil {
+		return fmt.Errorf("version of PostgreSQL: %w", err)
+	}
+	return Run(ctx, p, procs, append(sql, api...), trials, strings.TrimSpace(string(version)))
 }
 
 func postmasterPID(dataDir string) (int, error) {

@@ -23,13 +23,13 @@ type Target struct {
 // clients per target: one connection's flow control must not be what is measured.
 const clients = 4
 
-// Postrider are the workloads through the API.
-func Postrider(t Target) ([]Workload, func(), error) {
+// Postrider are the workloads and trials through the API.
+func Postrider(t Target) ([]Workload, []Trial, func(), error) {
 	pool := make([]*postrider.Client, clients)
 	for i := range pool {
 		c, err := postrider.Dial([]string{t.GRPC}, t.Key)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		pool[i] = c
 	}
@@ -48,8 +48,11 @@ func Postrider(t Target) ([]Workload, func(), error) {
 	}
 	list = append(list, grpcPush(pool, 1, 256, true))
 	list = append(list, grpcPop(pool, 100, 8), endToEnd(pool, 100, 8, 8), endToEnd(pool, 1, 32, 32))
-	return list, closeAll, nil
+	return list, Trials(pool), closeAll, nil
 }
+
+// variants is how many different requests a caller sends in turn. All callers' differ, so no segment holds the same payload twice.
+const variants = 4
 
 func batchOf(n, caller int) []postrider.Message {
 	list := make([]postrider.Message, n)
@@ -59,10 +62,21 @@ func batchOf(n, caller int) []postrider.Message {
 	return list
 }
 
+// keyedEach follows the name of a push whose messages have an idempotency key each.
+const keyedEach = ", idempotency key each"
+
+func pushName(how string, batch, callers int) string {
+	return fmt.Sprintf("push %s, batch %d, %d callers", how, batch, callers)
+}
+
+func endToEndName(batch, producers, consumers int) string {
+	return fmt.Sprintf("push + pop + ack gRPC, batch %d, %d producers, %d consumers", batch, producers, consumers)
+}
+
 func grpcPush(pool []*postrider.Client, batch, callers int, keyed bool) Workload {
-	name := fmt.Sprintf("push gRPC stream, batch %d, %d callers", batch, callers)
+	name := pushName("gRPC stream", batch, callers)
 	if keyed {
-		name += ", idempotency key each"
+		name += keyedEach
 	}
 	batches := make([][]postrider.Message, callers)
 	for i := range batches {
@@ -91,20 +105,33 @@ func firstError(results []postrider.PushResult) error {
 	return nil
 }
 
+// restPush pushes binary payloads, so that a message is as large as over gRPC.
 func restPush(t Target, web *http.Client, batch, callers int) Workload {
-	items := make([]map[string]any, batch)
-	for i := range items {
-		text := base64.StdEncoding.EncodeToString(Payload(PayloadBytes * 3 / 4)) // 256 bytes of JSON text
-		items[i] = map[string]any{"partition": "rest", "payload": text}
-	}
-	body, err := json.Marshal(map[string]any{"items": items})
-	return Workload{
-		Name: fmt.Sprintf("push REST, batch %d, %d callers", batch, callers), Class: durable, Callers: callers,
-		Op: func(ctx context.Context, _ int) (int, error) {
-			if err != nil {
-				return 0, err
+	bodies := make([][variants][]byte, callers)
+	var made error
+	for caller := range bodies {
+		for i := range variants {
+			items := make([]map[string]any, batch)
+			for j := range items {
+				items[j] = map[string]any{
+					"partition": fmt.Sprintf("caller-%d", caller), "payload_base64": base64.StdEncoding.EncodeToString(Payload(PayloadBytes)),
+					"content_type": "application/octet-stream",
+				}
 			}
-			return batch, post(ctx, web, t.HTTP+"/v1/queues/bench-push/messages", t.Key, body)
+			var err error
+			bodies[caller][i], err = json.Marshal(map[string]any{"items": items})
+			made = errors.Join(made, err)
+		}
+	}
+	turns := make([]int, callers) // each caller has its own
+	return Workload{
+		Name: pushName("REST", batch, callers), Class: durable, Callers: callers,
+		Op: func(ctx context.Context, caller int) (int, error) {
+			if made != nil {
+				return 0, made
+			}
+			turns[caller]++
+			return batch, post(ctx, web, t.HTTP+"/v1/queues/bench-push/messages", t.Key, bodies[caller][turns[caller]%variants])
 		},
 	}
 }
@@ -135,16 +162,7 @@ func grpcPop(pool []*postrider.Client, batch, consumers int) Workload {
 	return Workload{
 		Name: fmt.Sprintf("pop + ack gRPC, batch %d, %d consumers", batch, consumers), Class: durable, Callers: consumers,
 		Prepare: func(ctx context.Context) error {
-			for i := 0; i < filled; i += 1000 {
-				list := make([]postrider.Message, 1000)
-				for j := range list {
-					list[j] = postrider.Message{Partition: fmt.Sprintf("p-%d", j%64), Payload: Payload(PayloadBytes)}
-				}
-				if _, err := pool[0].Push(ctx, queue, list...); err != nil {
-					return err
-				}
-			}
-			return nil
+			return fill(ctx, pool[0], queue, filled, func(i int) string { return fmt.Sprintf("p-%d", i%64) })
 		},
 		Op: func(ctx context.Context, caller int) (int, error) {
 			return popAck(ctx, pool[caller%len(pool)], queue, batch)
@@ -173,7 +191,7 @@ func endToEnd(pool []*postrider.Client, batch, producers, consumers int) Workloa
 	var ahead atomic.Int64 // pushed and not acked: bounded, so that neither side runs away
 	limit := int64(50 * batch * producers)
 	return Workload{
-		Name: fmt.Sprintf("push + pop + ack gRPC, batch %d, %d producers, %d consumers", batch, producers, consumers), Class: durable,
+		Name: endToEndName(batch, producers, consumers), Class: durable,
 		Callers: producers + consumers,
 		Op: func(ctx context.Context, caller int) (int, error) {
 			c := pool[caller%len(pool)]

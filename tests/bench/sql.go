@@ -60,9 +60,9 @@ func SQL(ctx context.Context, dsn string) ([]Workload, func(), error) {
 		return err
 	}
 	return []Workload{
-		{Name: "SQL INSERT of one row, 64 connections", Class: durable, Callers: 64, Prepare: empty, Op: exec(`INSERT INTO bench.rows (payload) VALUES ($1)`, 1, one)},
+		{Name: oneRow, Class: durable, Callers: 64, Prepare: empty, Op: exec(`INSERT INTO bench.rows (payload) VALUES ($1)`, 1, one)},
 		{
-			Name: "SQL INSERT of 100 rows, 8 connections", Class: durable, Callers: 8, Prepare: empty,
+			Name: hundredRows, Class: durable, Callers: 8, Prepare: empty,
 			Op: exec(`INSERT INTO bench.rows (payload) VALUES `+values.String()[2:], 100, hundred...),
 		},
 		{

@@ -38,11 +38,17 @@ const longestMicro = 5 * 60 * 1_000_000
 
 // Measure runs one round for d.
 func (w Workload) Measure(ctx context.Context, d time.Duration, procs Processes) (Sample, error) {
+	return w.measure(ctx, d, procs, func() {})
+}
+
+// measure runs one round for d; begin is called when it is prepared.
+func (w Workload) measure(ctx context.Context, d time.Duration, procs Processes, begin func()) (Sample, error) {
 	if w.Prepare != nil {
 		if err := w.Prepare(ctx); err != nil {
 			return Sample{}, fmt.Errorf("%s: prepare: %w", w.Name, err)
 		}
 	}
+	begin()
 	round, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var moved atomic.Int64

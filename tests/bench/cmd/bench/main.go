@@ -21,6 +21,9 @@ func run() int {
 	p := bench.Plan{Out: os.Stdout, Log: os.Stderr}
 	flag.IntVar(&p.Rounds, "rounds", 5, "interleaved rounds; the table shows medians")
 	flag.DurationVar(&p.Duration, "time", 3*time.Second, "length of a round of one workload")
+	flag.BoolVar(&p.Strict, "strict", false, "every missed target is a failure, on a slow machine too")
+	flag.StringVar(&p.Record, "record", "", "write the ratios to bare SQL to this file, as the new floors")
+	flag.StringVar(&p.Profiles, "profile", "", "instead of measuring, write a CPU profile of the services for each workload to this folder and print the shares")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
