@@ -29,6 +29,8 @@ type Config struct {
 	ExchangeStreams int           `env:"EXCHANGE_STREAMS" doc:"streams to each dispatcher"`
 	MaxInFlight     int64         `env:"MAX_IN_FLIGHT" doc:"operations in flight, waiting pops among them; more are refused with RESOURCE_EXHAUSTED"`
 	MaxInFlightSize int64         `env:"MAX_IN_FLIGHT_BYTES" doc:"bytes of requests in flight; more are refused with RESOURCE_EXHAUSTED"`
+	MaxAnswerBytes  int64         `env:"MAX_ANSWER_BYTES" doc:"memory for answers of pops that clients have not read yet, 16 KiB of each excepted; with little left pops get fewer bytes, and a large message waits for room or is refused with RESOURCE_EXHAUSTED"`
+	AnswerTimeout   time.Duration `env:"ANSWER_TIMEOUT" doc:"how long a client may leave an answer unread, and a second more for each MiB; then it is cut off, and what it leased comes back"`
 	FailoverWait    time.Duration `env:"FAILOVER_WAIT" doc:"how long a request waits for a dispatcher to be in reach before it is answered 503"`
 	KeyFresh        time.Duration `env:"KEY_FRESH" doc:"how long an API key is believed without asking the database: the bound of a revocation"`
 	KeyStale        time.Duration `env:"KEY_STALE" doc:"how long a known API key is honoured while the database is away"`
@@ -48,6 +50,8 @@ func Defaults() Config {
 		ExchangeStreams: 2,
 		MaxInFlight:     50_000,
 		MaxInFlightSize: 256 << 20,
+		MaxAnswerBytes:  256 << 20,
+		AnswerTimeout:   30 * time.Second,
 		FailoverWait:    time.Second,
 		KeyFresh:        5 * time.Second,
 		KeyStale:        10 * time.Minute,
@@ -72,6 +76,8 @@ func (c Config) Validate() error {
 		config.Between("EXCHANGE_STREAMS", c.ExchangeStreams, 1, 64),
 		config.Between("MAX_IN_FLIGHT", c.MaxInFlight, 1, 10_000_000),
 		config.Between("MAX_IN_FLIGHT_BYTES", c.MaxInFlightSize, domain.RequestBytes, 1<<40),
+		config.Between("MAX_ANSWER_BYTES", c.MaxAnswerBytes, 3*domain.RequestBytes, 1<<40), // the largest answer, and its JSON
+		config.Between("ANSWER_TIMEOUT", c.AnswerTimeout, time.Second, 10*time.Minute),
 		config.Between("FAILOVER_WAIT", c.FailoverWait, 0, 30*time.Second),
 		config.Between("KEY_FRESH", c.KeyFresh, 0, time.Minute),
 		config.Between("KEY_STALE", c.KeyStale, c.KeyFresh, time.Hour),

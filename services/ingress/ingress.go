@@ -17,6 +17,7 @@ import (
 	"postrider.dev/pkg/run"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/engine"
+	"postrider.dev/services/ingress/internal/engine/answers"
 	"postrider.dev/services/ingress/internal/engine/keyring"
 	"postrider.dev/services/ingress/internal/loop"
 	"postrider.dev/services/ingress/internal/server"
@@ -89,6 +90,7 @@ type parts struct {
 	web      *httpserver.Server
 	rpc      *grpcserver.Server
 	self     *grpc.ClientConn
+	surfaced *server.Server
 	exchange *engine.Exchange
 	keys     *keyring.Ring
 	mesh     *mesh
@@ -135,26 +137,33 @@ func (p *parts) build(ctx context.Context) (err error) {
 // surface builds both public surfaces.
 func (p *parts) surface(ctx context.Context) (err error) {
 	cfg, env := p.cfg, p.env
+	room, err := answers.New(cfg.MaxAnswerBytes, env.Metrics)
+	if err != nil {
+		return err
+	}
 	needs := server.Needs{
-		Exchange: p.exchange, Store: adminStore{p.store}, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
+		Answers: room, Exchange: p.exchange, Store: adminStore{p.store}, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
 		Draining: p.web.Draining(), Clock: env.Clock, Log: env.Log,
 	}
 	if cfg.Auth == authOn {
 		needs.Keys = p.keys
 	}
-	surface, err := server.New(server.Config{Timeout: cfg.RequestTimeout, MaxBodyBytes: cfg.MaxBodyBytes, CORSOrigins: cfg.CORSOrigins}, needs)
+	surface, err := server.New(server.Config{
+		Timeout: cfg.RequestTimeout, MaxBodyBytes: cfg.MaxBodyBytes, CORSOrigins: cfg.CORSOrigins, AnswerTimeout: cfg.AnswerTimeout,
+	}, needs)
 	if err != nil {
 		return err
 	}
 	p.rpc, err = grpcserver.New(ctx, env, grpcserver.Options{
 		Service: service, Listener: "public", Addr: cfg.GRPCAddr, Public: true, Loopback: true, StopAfter: p.web.Done(),
 		DrainDelay: cfg.DrainDelay, DrainTimeout: cfg.DrainTimeout,
-		Unary: []grpc.UnaryServerInterceptor{surface.Unary()}, Stream: []grpc.StreamServerInterceptor{surface.Stream()},
+		Unary: surface.Unary(), Stream: []grpc.StreamServerInterceptor{surface.Stream()},
 		Extra: surface.ServerOptions(),
 	})
 	if err != nil {
 		return err
 	}
+	p.surfaced = surface
 	surface.Register(p.rpc)
 	if p.self, err = p.rpc.Self(); err != nil {
 		return err
@@ -176,6 +185,9 @@ func (p *parts) close() {
 	}
 	if p.rpc != nil {
 		p.rpc.Close()
+	}
+	if p.surfaced != nil {
+		p.surfaced.Wait()
 	}
 	if p.web != nil {
 		p.web.Close()

@@ -10,6 +10,7 @@ const (
 	HeaderBytes  = 8 << 10
 	PayloadBytes = 16 << 20
 	RequestBytes = 32 << 20
+	PopBytes     = 4 << 20 // of an answer, unless max_bytes says else
 	ReasonBytes  = 1 << 10
 	TokenBytes   = 4 << 10
 	MaxLease     = 12 * time.Hour

@@ -115,11 +115,12 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, m proto.Message, d
 	return wireError(d.Decode(body, m))
 }
 
-// writeJSON answers with a message. It reports whether the answer was written; a client that left cannot be told, but what it leased can be given back.
-func writeJSON(w http.ResponseWriter, status int, m proto.Message) bool {
-	return writeBytes(w, status, wire.Append(make([]byte, 0, 512), m))
+// writeJSON answers with a message. A client that left cannot be told.
+func writeJSON(w http.ResponseWriter, status int, m proto.Message) {
+	writeBytes(w, status, wire.Append(make([]byte, 0, 512), m))
 }
 
+// writeBytes reports whether the answer was written: what a client leased that left can be given back.
 func writeBytes(w http.ResponseWriter, status int, body []byte) bool {
 	h := w.Header()
 	h.Set("Content-Type", domain.MediaJSON)

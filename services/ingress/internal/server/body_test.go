@@ -44,7 +44,7 @@ func (s *surface) upload(path string, length int64) (io.WriteCloser, <-chan answ
 // small starts a surface whose bodies may have 1 MiB, and all of them together 8 MiB.
 func small(t *testing.T) *surface {
 	t.Helper()
-	return startWith(t, server.Config{Timeout: 10 * time.Second, MaxBodyBytes: 1 << 20})
+	return startWith(t, server.Config{Timeout: 10 * time.Second, MaxBodyBytes: 1 << 20, AnswerTimeout: time.Minute})
 }
 
 func TestAWaitingPopHoldsNoRoomForItsBody(t *testing.T) {

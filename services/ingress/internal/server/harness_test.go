@@ -32,6 +32,7 @@ import (
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
+	"postrider.dev/services/ingress/internal/engine/answers"
 	"postrider.dev/services/ingress/internal/engine/keyring"
 	"postrider.dev/services/ingress/internal/server"
 )
@@ -191,6 +192,7 @@ func accept(op *dispatcherv1.Operation) (*dispatcherv1.Result, error) {
 type surface struct {
 	t        *testing.T
 	exchange *fakeExchange
+	env      run.Env
 	store    *fakeStore
 	http     *http.Client
 	web      string // host:port
@@ -204,7 +206,7 @@ type surface struct {
 
 func start(t *testing.T) *surface {
 	t.Helper()
-	return startWith(t, server.Config{Timeout: 10 * time.Second, MaxBodyBytes: domain.RequestBytes})
+	return startWith(t, server.Config{Timeout: 10 * time.Second, MaxBodyBytes: domain.RequestBytes, AnswerTimeout: 30 * time.Second})
 }
 
 func startWith(t *testing.T, cfg server.Config) *surface {
@@ -238,14 +240,17 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 		},
 	})
 	require.NoError(t, err)
+	room, err := answers.New(answerRoom, env.Metrics)
+	require.NoError(t, err)
+	s.env = env
 	srv, err := server.New(cfg, server.Needs{
-		Exchange: s.exchange, Keys: fakeKeys{}, Store: s.store, KeyChanged: func(domain.KeyID) {}, Ready: ready.Handler(true),
+		Answers: room, Exchange: s.exchange, Keys: fakeKeys{}, Store: s.store, KeyChanged: func(domain.KeyID) {}, Ready: ready.Handler(true),
 		Draining: s.draining, Clock: env.Clock, Log: env.Log,
 	})
 	require.NoError(t, err)
 	rpc, err := grpcserver.New(t.Context(), env, grpcserver.Options{
 		Service: "ingress", Listener: "public", Addr: "mem:rpc", Public: true, Loopback: true, StopAfter: web.Done(), DrainTimeout: 5 * time.Second,
-		Unary: []grpc.UnaryServerInterceptor{srv.Unary()}, Stream: []grpc.StreamServerInterceptor{srv.Stream()}, Extra: srv.ServerOptions(),
+		Unary: srv.Unary(), Stream: []grpc.StreamServerInterceptor{srv.Stream()}, Extra: srv.ServerOptions(),
 	})
 	require.NoError(t, err)
 	s.web = web.Addr().String()
@@ -272,6 +277,7 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 		cancel()
 		s.http.CloseIdleConnections()
 		<-finished
+		srv.Wait()
 		_ = self.Close()
 	})
 }

@@ -27,7 +27,7 @@ func (s *Server) mount(r chi.Router) {
 		"GET /openapi.json":                s.openapi,
 		"GET /docs":                        s.docs,
 	}
-	r.Use(rawPath, s.requestID, s.cors())
+	r.Use(s.patient, rawPath, s.requestID, s.cors())
 	r.NotFound(notFound)
 	r.MethodNotAllowed(methodNotAllowed(r))
 	for _, p := range s.policies {

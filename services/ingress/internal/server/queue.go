@@ -25,15 +25,17 @@ func (s *queueService) Push(ctx context.Context, req *queuev1.PushRequest) (*que
 }
 
 func (s *queueService) Pop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
-	resp, err := s.verbs.pop(ctx, req)
+	resp, hold, err := s.verbs.pop(ctx, req, weighProto)
 	if err != nil {
 		return nil, err
 	}
+	lease := resp.GetLease()
 	if ctx.Err() != nil {
-		s.verbs.undelivered(ctx, req, resp)
+		hold.Release()
+		s.verbs.undelivered(ctx, req, lease)
 		return nil, context.Cause(ctx)
 	}
-	trackDelivery(ctx, func() { s.verbs.undelivered(ctx, req, resp) })
+	trackDelivery(ctx, hold, func() { s.verbs.undelivered(ctx, req, lease) })
 	return resp, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/domain/jsonscan"
+	"postrider.dev/services/ingress/internal/engine/answers"
 	"postrider.dev/services/ingress/internal/server/wire"
 )
 
@@ -19,11 +20,12 @@ func (s *Server) restPop(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req.Queue = param(r, "queue")
-	resp, err := s.verbs.pop(r.Context(), req)
+	resp, hold, err := s.verbs.pop(r.Context(), req, weighJSON)
 	if err != nil {
 		apierr.WriteHTTP(w, r, err)
 		return
 	}
+	defer hold.Release()
 	if resp.GetDraining() {
 		w.Header().Set(drainingHeader, "true")
 	}
@@ -31,9 +33,19 @@ func (s *Server) restPop(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	if r.Context().Err() != nil || !writeJSON(w, http.StatusOK, resp) || http.NewResponseController(w).Flush() != nil || r.Context().Err() != nil {
-		s.verbs.undelivered(r.Context(), req, resp)
+	if r.Context().Err() != nil || !writePop(w, resp, hold) || http.NewResponseController(w).Flush() != nil || r.Context().Err() != nil {
+		s.verbs.undelivered(r.Context(), req, resp.GetLease())
 	}
+}
+
+// writePop writes the answer of a pop, and keeps nothing of it but its JSON while the client reads.
+func writePop(w http.ResponseWriter, resp *queuev1.PopResponse, hold *answers.Hold) bool {
+	body := wire.Append(make([]byte, 0, jsonBytes(resp)), resp)
+	resp.Deliveries = nil
+	if hold.Counted() > 0 {
+		hold.Resize(int64(cap(body)))
+	}
+	return writeBytes(w, http.StatusOK, body)
 }
 
 // hasNothingToSay says that nothing was leased and nothing became of a settlement.

@@ -4,6 +4,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -16,6 +17,7 @@ import (
 	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
+	"postrider.dev/services/ingress/internal/engine/answers"
 )
 
 // Config of the surface.
@@ -23,6 +25,8 @@ type Config struct {
 	Timeout      time.Duration // of a request, on top of what a pop waits
 	MaxBodyBytes int64
 	CORSOrigins  []string
+
+	AnswerTimeout time.Duration // how long a client may leave an answer unread, beside a second for each MiB
 }
 
 // Needs is what the surface stands on.
@@ -33,6 +37,7 @@ type Needs struct {
 	KeyChanged func(domain.KeyID) // told after a key was made or revoked
 	Ready      http.HandlerFunc   // answers /readyz
 	Draining   <-chan struct{}    // closed when pops must not wait any longer
+	Answers    *answers.Budget    // for answers of pops
 	Clock      clock.Clock
 	Log        *zap.Logger
 }
@@ -52,6 +57,7 @@ type Server struct {
 	bodies   *semaphore.Weighted // bytes of bodies in memory
 	spec     []byte
 	page     []byte
+	unread   sync.WaitGroup // watchers of pending answers, which end with their connections
 }
 
 // New returns a surface that serves nothing yet.
@@ -65,7 +71,7 @@ func New(cfg Config, n Needs) (*Server, error) {
 		return nil, err
 	}
 	r := newRules()
-	v := &verbs{rules: r, exchange: n.Exchange, timeout: cfg.Timeout, clk: n.Clock, draining: n.Draining}
+	v := &verbs{rules: r, exchange: n.Exchange, timeout: cfg.Timeout, clk: n.Clock, draining: n.Draining, answers: n.Answers}
 	return &Server{
 		cfg: cfg, policies: domain.Policies(), access: newAccess(n.Keys, domain.Policies()), verbs: v,
 		queue:  &queueService{verbs: v},
@@ -75,15 +81,20 @@ func New(cfg Config, n Needs) (*Server, error) {
 }
 
 // Unary and Stream are the interceptors that authenticate and apply the policy table; the gRPC server MUST run them.
-func (s *Server) Unary() grpc.UnaryServerInterceptor { return s.access.Unary }
+func (s *Server) Unary() []grpc.UnaryServerInterceptor {
+	return []grpc.UnaryServerInterceptor{s.access.Unary, s.pend}
+}
 
 // Stream is the interceptor of streams.
 func (s *Server) Stream() grpc.StreamServerInterceptor { return s.access.Stream }
 
 // ServerOptions are what the gRPC server needs beside the interceptors.
 func (s *Server) ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.StatsHandler(deliveryWatch{})}
+	return pendingOptions()
 }
+
+// Wait returns when nothing watches answers any more. It is called after the gRPC server has ended, and its connections with it.
+func (s *Server) Wait() { s.unread.Wait() }
 
 // Register adds the gRPC services.
 func (s *Server) Register(r grpc.ServiceRegistrar) {

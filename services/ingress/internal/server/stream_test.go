@@ -212,7 +212,7 @@ func TestARequestOfTooManyBytesIsRefusedOverGRPC(t *testing.T) {
 
 func TestBrowsersOfConfiguredOriginsMayCallAndOthersNot(t *testing.T) {
 	t.Parallel()
-	s := startWith(t, server.Config{Timeout: time.Second, MaxBodyBytes: domain.RequestBytes, CORSOrigins: []string{"https://app.example.com"}})
+	s := startWith(t, server.Config{Timeout: time.Second, MaxBodyBytes: domain.RequestBytes, AnswerTimeout: time.Minute, CORSOrigins: []string{"https://app.example.com"}})
 	for origin, want := range map[string]string{"https://app.example.com": "https://app.example.com", "https://evil.example.com": ""} {
 		got := s.request(http.MethodOptions, "/v1/queues/q/messages", "", "Origin", origin, "Access-Control-Request-Method", "POST",
 			"Access-Control-Request-Headers", "authorization,content-type", "Authorization", "")

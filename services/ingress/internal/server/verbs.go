@@ -13,6 +13,7 @@ import (
 	"postrider.dev/pkg/tenant"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/ingress/internal/engine/answers"
 )
 
 // Exchange carries operations to the dispatchers; engine.Exchange is one.
@@ -31,6 +32,7 @@ type verbs struct {
 	timeout  time.Duration
 	clk      clock.Clock
 	draining <-chan struct{} // closed when pops must not wait any longer
+	answers  *answers.Budget
 }
 
 var errDraining = errors.New("node drains")
@@ -65,67 +67,59 @@ func (v *verbs) send(ctx context.Context, op *dispatcherv1.Operation, wait time.
 	return res, nil
 }
 
-// pop leases messages. When the node drains, a pop that waits is answered at once: empty, but for what it settled.
-func (v *verbs) pop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+// pop leases messages. When the node drains, a pop that waits is answered at once: empty, but for what it settled. hold is the room of the answer; who
+// gets it without an error MUST release it when the answer has left.
+func (v *verbs) pop(ctx context.Context, req *queuev1.PopRequest, w weigh) (resp *queuev1.PopResponse, hold *answers.Hold, err error) {
 	if settle := req.GetSettle(); settle != nil && settle.GetQueue() == "" {
 		settle.Queue = req.GetQueue()
 	}
 	if broken := v.rules.check(req); broken != nil {
-		return nil, violation(broken)
+		return nil, nil, violation(broken)
 	}
 	switch {
 	case req.GetWait().AsDuration() <= 0:
-		return v.sendPop(ctx, req)
+		return v.sendPop(ctx, req, w)
 	case req.GetSettle() == nil:
-		return v.waitingPop(ctx, req)
+		return v.waitingPop(ctx, req, w)
 	}
-	return v.settlingPop(ctx, req)
-}
-
-func (v *verbs) sendPop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
-	op, err := v.operation(ctx)
-	if err != nil {
-		return nil, err
-	}
-	op.Op = &dispatcherv1.Operation_Pop{Pop: req}
-	res, err := v.send(ctx, op, req.GetWait().AsDuration())
-	return res.GetPop(), err
+	return v.settlingPop(ctx, req, w)
 }
 
 // waitingPop is for pops that settle nothing, since what a pop did before it was sent away is not told.
-func (v *verbs) waitingPop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+func (v *verbs) waitingPop(ctx context.Context, req *queuev1.PopRequest, w weigh) (*queuev1.PopResponse, *answers.Hold, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := v.onDrain(func() { cancel(errDraining) })
 	defer stop()
-	resp, err := v.sendPop(ctx, req)
+	resp, hold, err := v.sendPop(ctx, req, w)
 	if errors.Is(err, errDraining) {
-		return &queuev1.PopResponse{Draining: true}, nil
+		return &queuev1.PopResponse{Draining: true}, nil, nil
 	}
-	return resp, err
+	return resp, hold, err
 }
 
 // settlingPop settles with a pop that does not wait and, if that finds nothing, waits with one of its own: whatever ends the wait, a drain or a lost
 // dispatcher, the client hears what was settled.
-func (v *verbs) settlingPop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+func (v *verbs) settlingPop(ctx context.Context, req *queuev1.PopRequest, w weigh) (*queuev1.PopResponse, *answers.Hold, error) {
 	began, wait := v.clk.Now(), req.GetWait().AsDuration()
 	req.Wait = nil
-	settled, err := v.sendPop(ctx, req)
+	settled, hold, err := v.sendPop(ctx, req, w)
 	if err != nil || len(settled.GetDeliveries()) > 0 {
-		return settled, err
+		return settled, hold, err
 	}
 	settled.Draining = false // said by a dispatcher: the wait goes to another
 	left := wait - v.clk.Since(began)
 	if left <= 0 {
-		return settled, nil
+		return settled, hold, nil
 	}
 	req.Settle, req.Wait = nil, durationpb.New(left)
-	resp, err := v.waitingPop(ctx, req)
+	resp, more, err := v.waitingPop(ctx, req, w)
 	if err != nil {
-		return settled, nil //nolint:nilerr // if the trouble lasts the client meets it at its next pop, which settles nothing any more
+		return settled, hold, nil //nolint:nilerr // if the trouble lasts the client meets it at its next pop, which settles nothing any more
 	}
+	hold.Release() // of results alone, which are small
 	proto.Merge(resp, settled)
-	return resp, nil
+	return resp, more, nil
 }
 
 // onDrain calls fn once draining begins, unless stop is called before. stop waits for nothing.
@@ -139,14 +133,6 @@ func (v *verbs) onDrain(fn func()) (stop func()) {
 		}
 	}()
 	return func() { close(stopped) }
-}
-
-// undelivered gives back what a pop leased, because its client could not be told.
-func (v *verbs) undelivered(ctx context.Context, req *queuev1.PopRequest, resp *queuev1.PopResponse) {
-	caller, _ := tenant.CallerFrom(ctx)
-	if resp.GetLease() != "" {
-		v.exchange.Release(string(caller.Tenant), caller.Actor, req.GetQueue(), resp.GetLease())
-	}
 }
 
 func (v *verbs) ack(ctx context.Context, req *queuev1.AckRequest) (*queuev1.AckResponse, error) {
