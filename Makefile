@@ -1,6 +1,6 @@
 # Names of the few commands. The logic is in scripts/, one file a command, so that it can be read, linted and run alone.
 .DEFAULT_GOAL := help
-.PHONY: help up down demo test volume check gen fmt lint tidy breaking vuln test-fresh mutants fuzz images bench
+.PHONY: help up down demo test volume check gen fmt lint tidy breaking vuln test-fresh mutants fuzz soak images bench
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ mutants: ## break the code on purpose and see the named tests go red
 
 fuzz: ## every fuzz test for 30 s each
 	@scripts/fuzz
+
+soak: ## hours, by hand: a foreign snapshot held for 10 minutes, every mutant, every fuzz test for 10 minutes
+	@scripts/soak
 
 images: ## build a container image of every service (needs an engine)
 	@scripts/images

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -22,22 +23,21 @@ import (
 
 const (
 	heldWindow = 2 * time.Second
-	heldFloor  = 0.8 // of the calm rate
-	heldSlow   = 20  // one in that many steps, the slowest, counts on neither side: it met something else
+	heldSlow   = 4 // one in that many steps, the slowest, counts on neither side: it met something else. What is dead costs every step
 
 	// A sweep walks the dead of its last seconds, once a second: what must hold is that it does not grow with the snapshot's age.
 	sweepCeiling = 50 * time.Millisecond
 )
 
 // TestForeignSnapshotDoesNotSlowFlushAndWork works on two databases in turn, step by step and each first in turn, so that both meet the same noise. In one of
-// them a transaction keeps its snapshot open all the time, as a backup does, so no dead row version of it can be cleaned away. Without the race detector it
-// lasts 40 s.
+// them a transaction keeps its snapshot open all the time, as a backup does, so no dead row version of it can be cleaned away. It must not matter how
+// long that lasts.
 func TestForeignSnapshotDoesNotSlowFlushAndWork(t *testing.T) {
 	t.Parallel()
 	server := privateServer(t, false)
 	calm, held := newLoad(t, server, "calm"), newLoad(t, server, "held")
 	held.holdSnapshot()
-	heldFor := runtest.Volume(40*time.Second, 8*time.Second)
+	heldFor, floor := heldTime(t), runtest.Volume(0.8, 0.5) // of the calm rate
 
 	var ratios [loadKinds][]float64
 	var sweeps []time.Duration
@@ -61,13 +61,24 @@ func TestForeignSnapshotDoesNotSlowFlushAndWork(t *testing.T) {
 		late := slices.Sorted(slices.Values(all[len(all)/2:])) // when most is dead
 		median := late[len(late)/2]
 		t.Logf("%-16s %6d steps, %.2f of the calm rate (first window %.2f)", loadNames[kind], held.steps, median, all[0])
-		if kind != kindSweep && median < heldFloor {
+		if kind != kindSweep && median < floor {
 			t.Errorf("%s falls to %.2f of the calm rate: %.2f", loadNames[kind], median, all)
 		}
 	}
 	late := slices.Sorted(slices.Values(sweeps[len(sweeps)/2:]))
 	t.Logf("a sweep takes %v", late[len(late)/2])
 	require.Less(t, late[len(late)/2], runtest.Bound(sweepCeiling))
+}
+
+// heldTime is how long the snapshot is held: 40 s, 8 s under the race detector, and what scripts/soak says.
+func heldTime(t *testing.T) time.Duration {
+	t.Helper()
+	if text := os.Getenv("POSTRIDER_TEST_SNAPSHOT"); text != "" {
+		d, err := time.ParseDuration(text)
+		require.NoError(t, err)
+		return d
+	}
+	return runtest.Volume(40*time.Second, 8*time.Second)
 }
 
 const (
@@ -129,7 +140,7 @@ func (l *load) step(ctx context.Context) error {
 	return nil
 }
 
-// usual ends a window: it returns the mean time of each kind of step, the slowest few left out.
+// usual ends a window: it returns the mean time of each kind of step, the slowest quarter left out.
 func (l *load) usual() (mean [loadKinds]time.Duration) {
 	for kind, took := range l.took {
 		slices.Sort(took)

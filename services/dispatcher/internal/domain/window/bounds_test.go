@@ -1,6 +1,7 @@
 package window_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -31,9 +32,7 @@ func TestStuckKeyNeitherStopsOthersNorGrows(t *testing.T) {
 			break
 		}
 		others += len(out.Messages)
-		for _, m := range out.Messages {
-			require.NotEqualValues(t, 1, m.Hash)
-		}
+		require.False(t, slices.ContainsFunc(out.Messages, func(m window.Message) bool { return m.Hash == 1 }))
 		s.ackAll(out.Epoch)
 		require.LessOrEqual(t, s.v.Key(1).Listed, window.MaxListed)
 	}
@@ -49,9 +48,10 @@ func TestStuckKeyNeitherStopsOthersNorGrows(t *testing.T) {
 		if out.Result != window.Done {
 			break
 		}
-		for _, m := range out.Messages {
-			require.GreaterOrEqual(t, m.Offset, next)
-			require.EqualValues(t, 1, m.Hash)
+		for _, m := range out.Messages { // very many: a plain comparison
+			if m.Offset < next || m.Hash != 1 {
+				t.Fatalf("offset %d of key %d where %d of key 1 is next", m.Offset, m.Hash, next)
+			}
 			next = m.Offset + 1
 			got++
 		}
