@@ -28,7 +28,7 @@ const (
 func wantChanges() int64 { return runtest.Volume[int64](100_000, 5_000) }
 
 // engineTime is only there to end a test that hangs.
-const engineTime = 5 * time.Minute
+const engineTime = 15 * time.Minute
 
 // TestThreeEnginesOnOneDatabaseKeepEveryPromise runs three small engines with skewed clocks on the same twelve groups, several of which each changes in one
 // transaction. Their consumers ack all or part, nack, reject, renew, release, come too late or never again, each time through whichever engine. The
