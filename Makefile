@@ -1,6 +1,6 @@
 # Names of the few commands. The logic is in scripts/, one file a command, so that it can be read, linted and run alone.
 .DEFAULT_GOAL := help
-.PHONY: help up down demo test volume check gen fmt lint tidy breaking vuln test-fresh mutants fuzz soak images bench
+.PHONY: help up down demo test volume check gen fmt lint tidy breaking vuln test-fresh mutants fuzz soak images bench chaos
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test-fresh: ## follow the README in an empty Debian root (needs root and deboots
 
 bench: ## measure through the API beside bare SQL, and fail if that is not good enough (ARGS="-rounds 3 -run REST", "-profile DIR")
 	@scripts/bench $(ARGS)
+
+chaos: ## break a fleet of real processes for two minutes and check what its clients saw (CHAOS=10m SEED=7)
+	@scripts/chaos
 
 mutants: ## break the code on purpose and see the named tests go red
 	@scripts/mutants

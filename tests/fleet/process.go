@@ -42,6 +42,8 @@ type Processes struct {
 	Postgres *localpg.Server
 	Redis    *redistest.Server
 	Hosts    []*ProcessHost
+	// Singles are a scheduler and an audit service, if asked for.
+	Singles []*Process
 }
 
 // ProcessHost is one host of a fleet of processes.
@@ -50,42 +52,85 @@ type ProcessHost struct {
 	Ingress, Dispatcher, Sidecar *Process
 }
 
+// ProcessOptions describe a fleet of processes.
+type ProcessOptions struct {
+	Hosts int
+	// Env is added to the environment of every process.
+	Env []string
+	// Singles adds a scheduler and an audit service.
+	Singles bool
+	// Through, when set, puts something between the hosts: it returns the address under which others reach what listens at addr.
+	Through func(name, addr string) string
+}
+
 // StartProcesses starts hosts of real processes with a durable PostgreSQL and waits until all are ready. They end with the test.
 func StartProcesses(t testing.TB, bin *Binaries, hosts int, extra ...string) *Processes {
+	t.Helper()
+	return StartProcessesWith(t, bin, ProcessOptions{Hosts: hosts, Env: extra})
+}
+
+// StartProcessesWith is StartProcesses with options.
+func StartProcessesWith(t testing.TB, bin *Binaries, o ProcessOptions) *Processes {
 	t.Helper()
 	p := &Processes{Postgres: pgtest.NewServer(t, localpg.Options{Durable: true, MaxConnections: 200}), Redis: redistest.Start(t)}
 	database := p.Postgres.DSN("postgres")
 	require.NoError(t, stack.Migrate(t.Context(), clock.Real{}, Secret(database), func(string) {}))
+	redis := p.Redis.URL()
+	if o.Through != nil {
+		redis = "redis://" + o.Through("redis", p.Redis.Addr())
+	}
 	ports := listeners{}
-	for n := range hosts {
-		httpAddr, grpcAddr, dispatcher, sidecar := ports.open(t), ports.open(t), ports.open(t), ports.open(t)
-		shared := append([]string{
-			"POSTRIDER_DATABASE_URL=" + database, "POSTRIDER_REDIS_URL=" + p.Redis.URL(), "POSTRIDER_MIGRATE=false",
-			fmt.Sprintf("POSTRIDER_HOST_ID=host-%d", n+1), "POSTRIDER_CLUSTER_SECRET=" + ClusterSecret, "PATH=" + os.Getenv("PATH"),
+	env := func(host int) []string {
+		return append([]string{
+			"POSTRIDER_DATABASE_URL=" + database, "POSTRIDER_REDIS_URL=" + redis, "POSTRIDER_MIGRATE=false",
+			fmt.Sprintf("POSTRIDER_HOST_ID=host-%d", host+1), "POSTRIDER_CLUSTER_SECRET=" + ClusterSecret, "PATH=" + os.Getenv("PATH"),
 			"POSTRIDER_HINT_CARRIERS=" + os.Getenv("POSTRIDER_HINT_CARRIERS"),
-		}, extra...)
-		h := &ProcessHost{HTTP: "http://" + httpAddr, GRPC: grpcAddr}
-		h.Sidecar = newProcess(t, bin, "meshhint", n, ports.open(t), append(shared, "POSTRIDER_MESHHINT_INTERNAL_ADDR="+sidecar))
-		h.Dispatcher = newProcess(t, bin, "dispatcher", n, ports.open(t), append(shared,
-			"POSTRIDER_DISPATCHER_ADDR="+dispatcher, "POSTRIDER_DISPATCHER_MESHHINT_ADDR="+sidecar))
-		h.Ingress = newProcess(t, bin, "ingress", n, ports.open(t), append(shared, "POSTRIDER_INGRESS_HTTP_ADDR="+httpAddr,
-			"POSTRIDER_INGRESS_GRPC_ADDR="+grpcAddr, "POSTRIDER_INGRESS_MESHHINT_ADDR="+sidecar, "POSTRIDER_INGRESS_ADMIN_KEY="+AdminKey))
-		p.Hosts = append(p.Hosts, h)
+		}, o.Env...)
+	}
+	for n := range o.Hosts {
+		p.Hosts = append(p.Hosts, newHost(t, bin, n, env(n), ports, o.Through))
+	}
+	if o.Singles {
+		p.Singles = append(p.Singles,
+			newProcess(t, bin, "scheduler", 0, ports.open(t), append(env(0), "POSTRIDER_SCHEDULER_ADDR="+ports.open(t))),
+			newProcess(t, bin, "audit", 0, ports.open(t), append(env(0), "POSTRIDER_AUDIT_ADDR="+ports.open(t))))
 	}
 	for _, lis := range ports {
 		require.NoError(t, lis.Close()) // the processes open them now
 	}
-	for _, h := range p.Hosts {
-		for _, proc := range []*Process{h.Sidecar, h.Dispatcher, h.Ingress} {
-			proc.Start(t)
-		}
+	for _, proc := range p.All() {
+		proc.Start(t)
 	}
-	for _, h := range p.Hosts {
-		for _, proc := range []*Process{h.Sidecar, h.Dispatcher, h.Ingress} {
-			proc.AwaitReady(t)
-		}
+	for _, proc := range p.All() {
+		proc.AwaitReady(t)
 	}
 	return p
+}
+
+// All are the fleet's processes, without its servers.
+func (p *Processes) All() []*Process {
+	list := append([]*Process(nil), p.Singles...)
+	for _, h := range p.Hosts {
+		list = append(list, h.Sidecar, h.Dispatcher, h.Ingress)
+	}
+	return list
+}
+
+func newHost(t testing.TB, bin *Binaries, n int, env []string, ports listeners, through func(name, addr string) string) *ProcessHost {
+	t.Helper()
+	httpAddr, grpcAddr, dispatcher, sidecar := ports.open(t), ports.open(t), ports.open(t), ports.open(t)
+	h := &ProcessHost{HTTP: "http://" + httpAddr, GRPC: grpcAddr}
+	with := func(own ...string) []string { return append(append([]string(nil), env...), own...) }
+	h.Sidecar = newProcess(t, bin, "meshhint", n, ports.open(t), with("POSTRIDER_MESHHINT_INTERNAL_ADDR="+sidecar))
+	reached := dispatcher
+	if through != nil {
+		reached = through(fmt.Sprintf("dispatcher %d", n+1), dispatcher)
+	}
+	h.Dispatcher = newProcess(t, bin, "dispatcher", n, ports.open(t), with("POSTRIDER_DISPATCHER_ADDR="+dispatcher,
+		"POSTRIDER_DISPATCHER_ADVERTISE_ADDR="+reached, "POSTRIDER_DISPATCHER_MESHHINT_ADDR="+sidecar))
+	h.Ingress = newProcess(t, bin, "ingress", n, ports.open(t), with("POSTRIDER_INGRESS_HTTP_ADDR="+httpAddr,
+		"POSTRIDER_INGRESS_GRPC_ADDR="+grpcAddr, "POSTRIDER_INGRESS_MESHHINT_ADDR="+sidecar, "POSTRIDER_INGRESS_ADMIN_KEY="+AdminKey))
+	return h
 }
 
 // Client talks to the hosts given by index, or to all.
@@ -129,15 +174,22 @@ func newProcess(t testing.TB, bin *Binaries, service string, host int, admin str
 // Start runs the process; one that runs is left alone.
 func (p *Process) Start(t testing.TB) {
 	t.Helper()
+	require.NoError(t, p.Launch(t.Context()))
+}
+
+// Launch is Start outside the goroutine of a test.
+func (p *Process) Launch(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.child != nil {
-		return
+		return nil
 	}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	require.NoError(t, err)
-	p.child, err = child.Launch(t.Context(), child.Spec{Program: p.program, Env: p.environ, Output: log})
-	require.NoError(t, err)
+	if err != nil {
+		return fmt.Errorf("log of %s: %w", p.Name, err)
+	}
+	p.child, err = child.Launch(ctx, child.Spec{Program: p.program, Env: p.environ, Output: log})
+	return err
 }
 
 // Kill ends the process with -9 and waits until it is gone.

@@ -117,6 +117,8 @@ func (r *Recorder) AddAck(a invariant.Ack) {
 
 // Produce says what a producer pushes.
 type Produce struct {
+	// Tenant, if named, is whose queue it is: histories keep queues of one name apart by it.
+	Tenant           string
 	Queue, Publisher string
 	// Partitions are used in turn.
 	Partitions []string
@@ -127,11 +129,28 @@ type Produce struct {
 	Keyed bool
 	// Bytes of payload; the content's name alone when 0.
 	Bytes int
+	// Every is the time between the beginnings of two pushes; 0: one after the other.
+	Every time.Duration
+	// Stop, when closed, ends the run before Count.
+	Stop <-chan struct{}
+}
+
+// QueueOf is a queue's name in the history.
+func QueueOf(tenant, queue string) string {
+	if tenant == "" {
+		return queue
+	}
+	return tenant + "/" + queue
 }
 
 // Run pushes until all are acknowledged. A message whose push failed for good is an error.
 func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) error {
+	tick := time.NewTicker(max(p.Every, 1))
+	defer tick.Stop()
 	for seq := 0; seq < p.Count; {
+		if p.stopped(tick.C) {
+			return nil
+		}
 		n := min(p.Batch, p.Count-seq)
 		batch := make([]postrider.Message, n)
 		for i := range batch {
@@ -158,13 +177,31 @@ func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) erro
 				return fmt.Errorf("publisher %s message %d: %w", p.Publisher, seq+i, res.Err)
 			}
 			r.AddPush(invariant.Push{
-				Queue: p.Queue, Partition: batch[i].Partition, Content: batch[i].Headers["content"], Digest: Digest(batch[i].Payload), ID: res.MessageID, Offset: res.Offset,
+				Tenant: p.Tenant, Queue: QueueOf(p.Tenant, p.Queue), Partition: batch[i].Partition, Content: batch[i].Headers["content"], Digest: Digest(batch[i].Payload), ID: res.MessageID, Offset: res.Offset,
 				Publisher: p.Publisher, Seq: int64(seq + i), Sent: sent, Answered: answered,
 			})
 		}
 		seq += n
 	}
 	return nil
+}
+
+// stopped waits for the next push, if there is a pace, and reports whether there is to be none.
+func (p Produce) stopped(next <-chan time.Time) bool {
+	if p.Every == 0 {
+		select {
+		case <-p.Stop:
+			return true
+		default:
+			return false
+		}
+	}
+	select {
+	case <-p.Stop:
+		return true
+	case <-next:
+		return false
+	}
 }
 
 // Digest is a checksum of a payload.
@@ -184,6 +221,7 @@ func payload(content string, bytes int) []byte {
 
 // Consume says how a consumer consumes.
 type Consume struct {
+	Tenant       string // as in Produce
 	Queue, Group string
 	Batch        int
 	Partitions   int
@@ -220,8 +258,8 @@ func (c Consume) Run(ctx context.Context, r *Recorder, client *postrider.Client)
 		answered := r.Now()
 		for _, d := range lease.Deliveries {
 			r.Add(invariant.Delivery{
-				Queue: c.Queue, Group: c.Group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Digest: Digest(d.Payload), Offset: d.Offset,
-				Attempt: int32(d.Attempt), Lease: lease.Token, Sent: sent, Answered: answered,
+				Tenant: c.Tenant, Queue: QueueOf(c.Tenant, c.Queue), Group: c.Group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Digest: Digest(d.Payload), Offset: d.Offset,
+				Attempt: int32(d.Attempt), Lease: lease.Token, Shared: c.Mode == queuev1.GroupMode_GROUP_MODE_SHARED, Sent: sent, Answered: answered,
 			})
 		}
 		if err := c.settle(ctx, r, client, lease); err != nil && ctx.Err() == nil {
@@ -266,7 +304,7 @@ func (c Consume) settle(ctx context.Context, r *Recorder, client *postrider.Clie
 		if s.GetAction() != queuev1.AckAction_ACK_ACTION_ACK {
 			continue
 		}
-		a := invariant.Ack{Queue: c.Queue, Group: c.Group, ID: s.GetMessageId(), Lease: lease.Token, Sent: sent, Answered: answered}
+		a := invariant.Ack{Queue: QueueOf(c.Tenant, c.Queue), Group: c.Group, ID: s.GetMessageId(), Lease: lease.Token, Sent: sent, Answered: answered}
 		switch res.GetStatus() { //nolint:exhaustive // the others settle nothing
 		case queuev1.AckStatus_ACK_STATUS_SETTLED:
 			r.AddAck(a)

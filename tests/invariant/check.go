@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Check is one invariant over a history.
@@ -11,7 +12,7 @@ type Check func(events []Event) []Violation
 
 // Drained are the checks of a history at whose end every group has consumed everything.
 func Drained() []Check {
-	return []Check{NothingLost, NothingAckedReturns, OnePlaceEach, OneMessageEach, ContentIntact, OrderPerPartition, OrderPerPublisher, OneHolder}
+	return []Check{NothingLost, NothingAckedReturns, OnePlaceEach, OneMessageEach, ContentIntact, OrderPerPartition, OrderPerPublisher, OneHolder, TenantsApart}
 }
 
 // All runs the checks and returns every violation.
@@ -123,6 +124,28 @@ func ContentIntact(events []Event) []Violation {
 	return out
 }
 
+// TenantsApart checks that no tenant is handed what another's publisher made. Publishers have one tenant each; their contents begin with their name.
+func TenantsApart(events []Event) []Violation {
+	publishers := map[string]Push{}
+	for _, e := range events {
+		if p, ok := e.(Push); ok {
+			publishers[p.Publisher] = p
+		}
+	}
+	var out []Violation
+	for _, e := range events {
+		d, ok := e.(Delivery)
+		if !ok {
+			continue
+		}
+		publisher, _, _ := strings.Cut(d.Content, "/")
+		if p, known := publishers[publisher]; known && p.Tenant != d.Tenant {
+			out = append(out, Violation{"tenants apart", fmt.Sprintf("tenant %q was handed a message of %q", d.Tenant, p.Tenant), []Event{p, d}})
+		}
+	}
+	return out
+}
+
 // OrderPerPartition checks, for ordered groups, that when a message is handed out, everything before it in its partition is settled, or in the same lease.
 func OrderPerPartition(events []Event) []Violation {
 	l := sortOut(events)
@@ -130,7 +153,7 @@ func OrderPerPartition(events []Event) []Violation {
 	for key, pushes := range l.byPartition {
 		slices.SortFunc(pushes, func(x, y Push) int { return cmp.Compare(x.Offset, y.Offset) })
 		for g := range l.groups {
-			if g[0] == key[0] {
+			if g[0] == key[0] && !l.shared[g] {
 				out = append(out, l.partitionOrder(g[1], pushes)...)
 			}
 		}
@@ -203,6 +226,9 @@ func OneHolder(events []Event) []Violation {
 	spans := map[holder]*span{}
 	for key, deliveries := range l.deliveries {
 		for _, d := range deliveries {
+			if d.Shared {
+				continue
+			}
 			h := holder{d.Queue, d.Group, d.Partition, d.Lease}
 			s := spans[h]
 			if s == nil {

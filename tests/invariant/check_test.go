@@ -1,6 +1,8 @@
 package invariant_test
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -26,6 +28,15 @@ func delivery(id, partition string, offset int64, lease string, attempt int32, s
 
 func ack(id, lease string, sent, answered int) invariant.Ack {
 	return invariant.Ack{Queue: "q", Group: "g", ID: id, Lease: lease, Sent: ms(sent), Answered: ms(answered)}
+}
+
+// of is a push by a tenant's publisher "w", to one of its tenant's pops.
+func of(tenant string, seq int) invariant.Push {
+	return invariant.Push{Tenant: tenant, Queue: tenant + "/q", Content: fmt.Sprintf("w/%d", seq), Publisher: "w", ID: strconv.Itoa(seq)}
+}
+
+func to(tenant string, seq int) invariant.Delivery {
+	return invariant.Delivery{Tenant: tenant, Queue: tenant + "/q", Group: "g", Content: fmt.Sprintf("w/%d", seq), ID: strconv.Itoa(seq)}
 }
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -71,6 +82,9 @@ func TestEachCheckFlagsBadHistories(t *testing.T) {
 		check  invariant.Check
 		events []invariant.Event
 	}{
+		"tenants: handed to another":                           {invariant.TenantsApart, []invariant.Event{of("acme", 1), to("zebra", 1)}},
+		"tenants: another message of the publisher":            {invariant.TenantsApart, []invariant.Event{of("acme", 1), to("acme", 1), to("zebra", 2)}},
+		"tenants: handed to nobody's":                          {invariant.TenantsApart, []invariant.Event{to("", 1), of("acme", 1)}},
 		"lost: delivered, never acked":                         {invariant.NothingLost, []invariant.Event{push("a", "p1", 0, 0, 1), delivery("a", "p1", 0, "L1", 1, 3, 5)}},
 		"lost: never delivered":                                {invariant.NothingLost, append(good(), push("c", "p1", 3, 0, 1))},
 		"lost: acked in one group of two":                      {invariant.NothingLost, append(good(), otherGroup)},

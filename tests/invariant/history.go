@@ -17,6 +17,8 @@ type Instant = time.Duration
 
 // Push is an acknowledged push of one message.
 type Push struct {
+	// Tenant is who pushed; Queue is unique over all tenants of the history.
+	Tenant           string
 	Queue, Partition string
 	// Content identifies the message by what the producer put in; unique in a history.
 	Content string
@@ -33,12 +35,14 @@ type Push struct {
 
 // Delivery is one message handed out by a pop.
 type Delivery struct {
+	Tenant                  string // who popped
 	Queue, Group, Partition string
 	ID, Content             string
 	Digest                  uint64
 	Offset                  int64
 	Attempt                 int32
 	Lease                   string
+	Shared                  bool    // the group's mode: no order is promised
 	Sent, Answered          Instant // of the pop
 }
 
@@ -105,12 +109,13 @@ type log struct {
 	acks        map[[3]string][]Ack
 	dead        map[[3]string]bool
 	groups      map[[2]string]bool // queue, group
+	shared      map[[2]string]bool // those of them that promise no order
 }
 
 func sortOut(events []Event) *log {
 	l := &log{
 		pushes: map[string]Push{}, byPartition: map[[2]string][]Push{}, deliveries: map[[3]string][]Delivery{},
-		acks: map[[3]string][]Ack{}, dead: map[[3]string]bool{}, groups: map[[2]string]bool{},
+		acks: map[[3]string][]Ack{}, dead: map[[3]string]bool{}, groups: map[[2]string]bool{}, shared: map[[2]string]bool{},
 	}
 	for _, e := range events {
 		switch e := e.(type) {
@@ -122,6 +127,9 @@ func sortOut(events []Event) *log {
 			key := [3]string{e.Queue, e.Group, e.ID}
 			l.deliveries[key] = append(l.deliveries[key], e)
 			l.groups[[2]string{e.Queue, e.Group}] = true
+			if e.Shared {
+				l.shared[[2]string{e.Queue, e.Group}] = true
+			}
 		case Ack:
 			key := [3]string{e.Queue, e.Group, e.ID}
 			l.acks[key] = append(l.acks[key], e)
