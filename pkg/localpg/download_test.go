@@ -8,12 +8,14 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"hash/crc32"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,54 +42,72 @@ func (r *repository) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
+// builtJar is made once for all tests: it is large.
+var builtJar = sync.OnceValues(buildJar) //nolint:gochecknoglobals // one build a test process
+
 func newRepository(t *testing.T) (*repository, string) {
 	t.Helper()
-	bin, err := localpg.Find(t.Context())
+	jar, err := builtJar()
 	require.NoError(t, err)
-	var tarball bytes.Buffer
-	archive := tar.NewWriter(&tarball)
-	for _, program := range []string{"postgres", "initdb", "pg_ctl"} {
-		pack(t, archive, bin.Path(program), "bin/"+program)
-	}
-	// Where the libraries and templates lie beside the programs, the build finds its own.
-	base := filepath.Dir(bin.Dir)
-	for _, pattern := range []string{"lib/*.so", "lib/postgresql/*.so", "lib/postgresql/*.dylib", "share/*", "share/*/*", "share/*/*/*"} {
-		files, err := filepath.Glob(filepath.Join(base, pattern))
-		require.NoError(t, err)
-		for _, file := range files {
-			name, err := filepath.Rel(base, file)
-			require.NoError(t, err)
-			pack(t, archive, file, name)
-		}
-	}
-	require.NoError(t, archive.Close())
-	var jar bytes.Buffer
-	z := zip.NewWriter(&jar)
-	txz, err := z.Create("postgres.txz")
-	require.NoError(t, err)
-	_, err = txz.Write(storeXZ(tarball.Bytes()))
-	require.NoError(t, err)
-	require.NoError(t, z.Close())
-	sum := sha256.Sum256(jar.Bytes())
-	r := &repository{jar: jar.Bytes(), checksum: hex.EncodeToString(sum[:]), asked: make(chan string, 100)}
+	sum := sha256.Sum256(jar)
+	r := &repository{jar: jar, checksum: hex.EncodeToString(sum[:]), asked: make(chan string, 100)}
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
 	return r, server.URL
 }
 
+// buildJar packs the machine's programs, compressing nothing.
+func buildJar() ([]byte, error) {
+	bin, err := localpg.Find(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	var tarball bytes.Buffer
+	archive := tar.NewWriter(&tarball)
+	var errs []error
+	for _, program := range []string{"postgres", "initdb", "pg_ctl"} {
+		errs = append(errs, pack(archive, bin.Path(program), "bin/"+program))
+	}
+	// Where the libraries and templates lie beside the programs, the build finds its own.
+	base := filepath.Dir(bin.Dir)
+	for _, pattern := range []string{"lib/*.so", "lib/postgresql/*.so", "lib/postgresql/*.dylib", "share/*", "share/*/*", "share/*/*/*"} {
+		files, err := filepath.Glob(filepath.Join(base, pattern))
+		errs = append(errs, err)
+		for _, file := range files {
+			errs = append(errs, pack(archive, file, strings.TrimPrefix(file, base+"/")))
+		}
+	}
+	errs = append(errs, archive.Close())
+	var jar bytes.Buffer
+	z := zip.NewWriter(&jar)
+	txz, err := z.CreateHeader(&zip.FileHeader{Name: "postgres.txz", Method: zip.Store})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	if _, err := txz.Write(storeXZ(tarball.Bytes())); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return jar.Bytes(), nil
+}
+
 // pack adds a regular file to the archive, and nothing else.
-func pack(t *testing.T, archive *tar.Writer, path, name string) {
-	t.Helper()
+func pack(archive *tar.Writer, path, name string) error {
 	info, err := os.Stat(path)
-	require.NoError(t, err)
-	if !info.Mode().IsRegular() || strings.Contains(name, "llvm") {
-		return
+	if err != nil || !info.Mode().IsRegular() || strings.Contains(name, "llvm") {
+		return err
 	}
 	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.NoError(t, archive.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(data))}))
+	if err != nil {
+		return err
+	}
+	if err := archive.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(data))}); err != nil {
+		return err
+	}
 	_, err = archive.Write(data)
-	require.NoError(t, err)
+	return err
 }
 
 // storeXZ wraps data into the .xz format without compressing it, so that the test needs no xz program.
