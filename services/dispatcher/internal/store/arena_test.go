@@ -27,6 +27,8 @@ type arena struct {
 	log windowtest.Log
 
 	changes, locked, lost, early, letters atomic.Int64
+
+	kinds kinds
 }
 
 // arenaGroup is one group's state: its consumers, and the history so far.

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"postrider.dev/services/dispatcher/internal/domain/window"
@@ -14,6 +15,7 @@ func (e *engine) wish(c *consumer) window.Request {
 	}
 	switch dice := e.rnd.IntN(20); {
 	case dice == 0: // crashed: the lease runs out
+		e.arena.kinds.saw("crash")
 		c.open = nil
 		return e.popWish()
 	case dice == 1:
@@ -71,10 +73,62 @@ func (e *engine) verdicts(c *consumer, n int) []window.Item {
 	return items
 }
 
+// kinds counts what happened, by name.
+type kinds struct {
+	mu     sync.Mutex // guards counts
+	counts map[string]int
+}
+
+// wantKinds must have happened in a history that is to prove anything.
+func wantKinds() []string {
+	return []string{
+		"ack", "partial settlement", "nack", "reject", "late settlement", "repeated ack", "renew", "late renew", "release", "crash", "engine crash",
+	}
+}
+
+func (k *kinds) saw(kind string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.counts == nil {
+		k.counts = map[string]int{}
+	}
+	k.counts[kind]++
+}
+
+// sawOutcome notes of which kind a wish with its outcome was.
+func (k *kinds) sawOutcome(c *consumer, wish window.Request, out window.Outcome) {
+	late := out.Result == window.Stale
+	switch r := wish.(type) {
+	case *window.Release:
+		if !late {
+			k.saw("release")
+		}
+	case *window.Renew:
+		k.saw(map[bool]string{false: "renew", true: "late renew"}[late])
+	case *window.Settle:
+		if late {
+			k.saw("late settlement")
+			return
+		}
+		if len(r.Items) < len(c.open) && !r.Items[0].Through {
+			k.saw("partial settlement")
+		}
+		for j, item := range out.Items {
+			switch verdict := r.Items[j].Verdict; {
+			case item.Result == window.AlreadySettled && verdict == window.Ack:
+				k.saw("repeated ack")
+			case item.Result == window.Done || item.Result == window.Retrying || item.Result == window.DeadLettered:
+				k.saw(map[window.Verdict]string{window.Ack: "ack", window.Nack: "nack", window.Reject: "reject"}[verdict])
+			}
+		}
+	}
+}
+
 // tell lets consumers know what came of their wishes.
 func (e *engine) tell(t *turn) {
 	outcomes := t.outcomes
 	for i, c := range t.users {
+		e.arena.kinds.sawOutcome(c, t.requests[i], outcomes[i])
 		switch r := t.requests[i].(type) {
 		case *window.Pop:
 			if c.open = nil; outcomes[i].Result == window.Done {

@@ -52,6 +52,10 @@ func TestThreeEnginesOnOneDatabaseKeepEveryPromise(t *testing.T) {
 	total := int(a.changes.Load())
 	t.Logf("%d changes, %d under the lock, %d lost races, %d too early; %d messages", total, a.locked.Load(), a.lost.Load(), a.early.Load(), a.log.Head())
 	require.GreaterOrEqual(t, int64(total), wantChanges())
+	t.Logf("%v", a.kinds.counts)
+	for _, kind := range wantKinds() {
+		require.Positive(t, a.kinds.counts[kind], kind)
+	}
 	for _, g := range a.groups {
 		g.finish()
 		t.Logf("group %s/%s: version %d, %d refusals, low %d", g.policy.Mode, g.policy.OnFailure, g.max, g.refusals, g.low)
@@ -127,7 +131,8 @@ func (e *engine) turns() []*turn {
 			continue
 		}
 		if e.rnd.IntN(400) == 0 {
-			s.view = nil // a crash
+			e.arena.kinds.saw("engine crash")
+			s.view = nil
 		}
 		t := &turn{seat: s, users: s.take(e.rnd, 1+e.rnd.IntN(5))}
 		for _, c := range t.users {
