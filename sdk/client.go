@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
 
@@ -33,6 +34,7 @@ const (
 type Client struct {
 	conn   *grpc.ClientConn
 	queues queuev1.QueueServiceClient
+	admin  adminv1.AdminServiceClient
 	pusher *pusher
 	closed context.CancelFunc
 	wg     sync.WaitGroup
@@ -88,7 +90,7 @@ func Dial(addrs []string, key string, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the client's own lifetime, ended by Close
-	c := &Client{conn: conn, queues: queuev1.NewQueueServiceClient(conn), closed: cancel}
+	c := &Client{conn: conn, queues: queuev1.NewQueueServiceClient(conn), admin: adminv1.NewAdminServiceClient(conn), closed: cancel}
 	c.pusher = newPusher(c.queues)
 	c.wg.Go(func() { c.pusher.run(ctx) })
 	return c, nil

@@ -30,6 +30,9 @@ type ConsumeOptions struct {
 	OnError func(error)
 }
 
+// maintenancePause is how long a consumer waits, at most, before it asks again while pops are in maintenance: they are answered at once then.
+const maintenancePause = time.Second
+
 // defaultWait is how long a consumer's pop waits for messages.
 const defaultWait = 30 * time.Second
 
@@ -70,6 +73,7 @@ type worker struct {
 	handle Handler
 	opts   ConsumeOptions
 
+	closed bool                // the last pop was answered that pops are in maintenance
 	settle *queuev1.AckRequest // of the lease that was worked on last; goes out with the next pop
 }
 
@@ -94,8 +98,11 @@ func (w *worker) run(ctx context.Context) error {
 			continue
 		}
 		pause = retryMin
-		if lease != nil {
+		switch {
+		case lease != nil:
 			w.work(ctx, lease)
+		case w.closed:
+			sleep(ctx, maintenancePause/2+rand.N(maintenancePause/2)) //nolint:gosec // G404: jitter needs spread, not secrecy
 		}
 	}
 	return nil
@@ -123,7 +130,10 @@ func (w *worker) pop(ctx context.Context) (*Lease, error) {
 		req.Settle = w.settle
 	}
 	var settled []*queuev1.AckResult
-	lease, err := w.client.popWith(ctx, req, func(r *queuev1.PopResponse) { settled = append(settled, r.GetSettled()...) })
+	lease, err := w.client.popWith(ctx, req, func(r *queuev1.PopResponse) {
+		settled = append(settled, r.GetSettled()...)
+		w.closed = r.GetPopMaintenance() != nil
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ type Config struct {
 	MaxInFlightSize int64         `env:"MAX_IN_FLIGHT_BYTES" doc:"bytes of requests in flight; more are refused with RESOURCE_EXHAUSTED"`
 	MaxAnswerBytes  int64         `env:"MAX_ANSWER_BYTES" doc:"memory for answers of pops that clients have not read yet, 16 KiB of each excepted; with little left pops get fewer bytes, and a large message waits for room or is refused with RESOURCE_EXHAUSTED"`
 	AnswerTimeout   time.Duration `env:"ANSWER_TIMEOUT" doc:"how long a client may leave an answer unread, and a second more for each MiB; then it is cut off, and what it leased comes back"`
+	ModesRefresh    time.Duration `env:"MODES_REFRESH" doc:"how often the modes of the fleet are read again, in case a hint was lost (100ms to 10m); each second without a sidecar"`
 	FailoverWait    time.Duration `env:"FAILOVER_WAIT" doc:"how long a request waits for a dispatcher to be in reach before it is answered 503"`
 	KeyFresh        time.Duration `env:"KEY_FRESH" doc:"how long an API key is believed without asking the database: the bound of a revocation"`
 	KeyStale        time.Duration `env:"KEY_STALE" doc:"how long a known API key is honoured while the database is away"`
@@ -53,6 +54,7 @@ func Defaults() Config {
 		MaxAnswerBytes:  256 << 20,
 		AnswerTimeout:   30 * time.Second,
 		FailoverWait:    time.Second,
+		ModesRefresh:    time.Minute,
 		KeyFresh:        5 * time.Second,
 		KeyStale:        10 * time.Minute,
 	}
@@ -78,6 +80,7 @@ func (c Config) Validate() error {
 		config.Between("MAX_IN_FLIGHT_BYTES", c.MaxInFlightSize, domain.RequestBytes, 1<<40),
 		config.Between("MAX_ANSWER_BYTES", c.MaxAnswerBytes, 3*domain.RequestBytes, 1<<40), // the largest answer, and its JSON
 		config.Between("ANSWER_TIMEOUT", c.AnswerTimeout, time.Second, 10*time.Minute),
+		config.Between("MODES_REFRESH", c.ModesRefresh, 100*time.Millisecond, 10*time.Minute),
 		config.Between("FAILOVER_WAIT", c.FailoverWait, 0, 30*time.Second),
 		config.Between("KEY_FRESH", c.KeyFresh, 0, time.Minute),
 		config.Between("KEY_STALE", c.KeyStale, c.KeyFresh, time.Hour),

@@ -13,6 +13,7 @@ import (
 	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/migrate"
+	"postrider.dev/pkg/modes"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/run"
 	"postrider.dev/services/ingress/internal/domain"
@@ -94,6 +95,7 @@ type parts struct {
 	exchange *engine.Exchange
 	keys     *keyring.Ring
 	mesh     *mesh
+	modes    *modes.Watch
 	adminKey *loop.Bootstrap // nil if none is configured
 }
 
@@ -141,8 +143,11 @@ func (p *parts) surface(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	p.modes = modes.New(env, service, cfg.ModesRefresh, func() bool { return p.mesh.hinted() },
+		func(ctx context.Context) (modes.Modes, error) { return modes.Read(ctx, p.db) })
 	needs := server.Needs{
-		Answers: room, Exchange: p.exchange, Store: adminStore{p.store}, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
+		Modes: p.modes, ModeSet: func(mode string) { p.mesh.modeSet(mode) }, Answers: room,
+		Exchange: p.exchange, Store: adminStore{p.store}, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
 		Draining: p.web.Draining(), Clock: env.Clock, Log: env.Log,
 	}
 	if cfg.Auth == authOn {
@@ -198,7 +203,7 @@ func (p *parts) close() {
 }
 
 func (p *parts) outer() []run.Part {
-	parts := append(p.mesh.parts(), run.Part{Name: "admin", Run: p.admin.Run},
+	parts := append(p.mesh.parts(), run.Part{Name: "admin", Run: p.admin.Run}, run.Part{Name: "modes", Run: p.modes.Run},
 		run.Part{Name: "housekeeper", Run: loop.NewHousekeeper(p.store, p.env.Clock, p.env.Log).Run})
 	if p.adminKey != nil {
 		parts = append(parts, run.Part{Name: "admin_key", Run: p.adminKey.Run})

@@ -86,6 +86,16 @@ func (m *mesh) keyChanged(id domain.KeyID) {
 	}
 }
 
+func (m *mesh) modeSet(mode string) {
+	m.p.modes.Look() // one's own hint does not come back
+	if m.sidecar != nil {
+		m.sidecar.ModeSet(mode)
+	}
+}
+
+// ModesChanged is told by the sidecar that a mode changed: look.
+func (m *mesh) ModesChanged() { m.p.modes.Look() }
+
 // RegistryChanged is told by the sidecar that something changed elsewhere: look.
 func (m *mesh) RegistryChanged(registry, key string) {
 	switch registry {
@@ -105,6 +115,7 @@ func (m *mesh) RegistryChanged(registry, key string) {
 // EverythingChanged is told when hints may have been missed.
 func (m *mesh) EverythingChanged() {
 	m.p.keys.InvalidateAll()
+	m.p.modes.Look()
 	if m.directory != nil {
 		m.directory.Changed()
 	}

@@ -91,6 +91,14 @@ func (c overGRPC) RevokeAPIKey(ctx context.Context, req *adminv1.RevokeAPIKeyReq
 	return c.admin.RevokeAPIKey(ctx, req)
 }
 
+func (c overGRPC) GetModes(ctx context.Context, req *adminv1.GetModesRequest) (*adminv1.GetModesResponse, error) {
+	return c.admin.GetModes(ctx, req)
+}
+
+func (c overGRPC) SetMode(ctx context.Context, req *adminv1.SetModeRequest) (*adminv1.SetModeResponse, error) {
+	return c.admin.SetMode(ctx, req)
+}
+
 func (c overGRPC) ListNodes(ctx context.Context, req *adminv1.ListNodesRequest) (*adminv1.ListNodesResponse, error) {
 	return c.admin.ListNodes(ctx, req)
 }

@@ -104,6 +104,16 @@ func (c overREST) RevokeAPIKey(ctx context.Context, req *adminv1.RevokeAPIKeyReq
 	return resp, c.call(ctx, http.MethodDelete, "/v1/admin/keys/"+url.PathEscape(req.GetId()), req, resp, "id")
 }
 
+func (c overREST) GetModes(ctx context.Context, req *adminv1.GetModesRequest) (*adminv1.GetModesResponse, error) {
+	resp := &adminv1.GetModesResponse{}
+	return resp, c.call(ctx, http.MethodGet, "/v1/admin/modes", req, resp)
+}
+
+func (c overREST) SetMode(ctx context.Context, req *adminv1.SetModeRequest) (*adminv1.SetModeResponse, error) {
+	resp := &adminv1.SetModeResponse{}
+	return resp, c.call(ctx, http.MethodPut, "/v1/admin/modes/"+url.PathEscape(req.GetMode()), req, resp, "mode")
+}
+
 func (c overREST) ListNodes(ctx context.Context, req *adminv1.ListNodesRequest) (*adminv1.ListNodesResponse, error) {
 	resp := &adminv1.ListNodesResponse{}
 	return resp, c.call(ctx, http.MethodGet, "/v1/admin/nodes", req, resp)

@@ -92,6 +92,8 @@ func adminPolicies() []Policy {
 		admin("GET", "/keys", "ListAPIKeys", false),
 		admin("DELETE", "/keys/{id}", "RevokeAPIKey", false),
 		admin("GET", "/nodes", "ListNodes", true),
+		admin("GET", "/modes", "GetModes", true),
+		admin("PUT", "/modes/{mode}", "SetMode", true),
 	}
 }
 

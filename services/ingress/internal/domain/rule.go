@@ -4,6 +4,7 @@ package domain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -55,6 +56,8 @@ const (
 	MediaType              // a media type, up to Max bytes
 	Start                  // earliest, latest or an RFC 3339 time
 	TenantID               // a tenant's id
+	ModeName               // the name of a mode of the fleet
+	Flag                   // true or false, and it must be said
 	Nested                 // a message with rules of its own
 )
 
@@ -144,6 +147,10 @@ func (r Rule) content(v string) *Violation {
 	case TenantID:
 		if _, err := tenant.Parse(v); err != nil {
 			return r.fault(CodeTenant, "%v", err)
+		}
+	case ModeName:
+		if !slices.Contains(ModeNames(), v) {
+			return r.fault(CodeEnum, "%s is none of %s", r.Field, strings.Join(ModeNames(), ", "))
 		}
 	default:
 	}

@@ -50,6 +50,12 @@ func Rules() []Rule {
 		"ListAPIKeysRequest":        {tenantID("tenant")},
 		"RevokeAPIKeyRequest":       {required(token("id"))},
 		"ListNodesRequest":          {},
+		"GetModesRequest":           {},
+		"SetModeRequest": {
+			{Field: "mode", Check: ModeName, Required: true, Max: NameBytes},
+			{Field: "enabled", Check: Flag, Required: true},
+			{Field: "reason", Check: Text, Max: NameBytes},
+		},
 	} {
 		for _, r := range rules {
 			r.Message = message

@@ -116,6 +116,7 @@ func (s *sidecar) Attach(stream grpc.BidiStreamingServer[meshv1.AttachRequest, m
 type listener struct{ heard chan string }
 
 func (l listener) RegistryChanged(registry, key string) { l.heard <- registry + "/" + key }
+func (l listener) ModesChanged()                        { l.heard <- "modes" }
 func (l listener) EverythingChanged()                   { l.heard <- "everything" }
 
 func TestTheSidecarHearsOfThisNodeAndHintsCome(t *testing.T) {
@@ -141,8 +142,12 @@ func TestTheSidecarHearsOfThisNodeAndHintsCome(t *testing.T) {
 	side.send <- &meshv1.AttachResponse{Hints: []*meshv1.Hint{
 		{Kind: &meshv1.Hint_RegistryChanged{RegistryChanged: &meshv1.RegistryChanged{Registry: link.RegistryKeys, Key: "k"}}},
 		{Kind: &meshv1.Hint_MessageAvailable{MessageAvailable: &meshv1.MessageAvailable{Queue: "q"}}},
+		{Kind: &meshv1.Hint_ModesChanged{ModesChanged: &meshv1.ModesChanged{Mode: "pop_maintenance"}}},
 	}}
 	require.Equal(t, "api_keys/k", <-hears.heard)
+	require.Equal(t, "modes", <-hears.heard)
+	s.ModeSet("pop_maintenance")
+	require.Equal(t, "pop_maintenance", (<-side.got).GetHints()[0].GetModesChanged().GetMode())
 	s.KeyChanged("mine")
 	require.Equal(t, "mine", (<-side.got).GetHints()[0].GetRegistryChanged().GetKey())
 	s.SetState("draining")

@@ -26,6 +26,8 @@ const (
 type Listener interface {
 	// RegistryChanged says that an entry of a registry changed; an empty key means any.
 	RegistryChanged(registry, key string)
+	// ModesChanged says that a mode of the fleet changed.
+	ModesChanged()
 	// EverythingChanged says that hints may have been missed.
 	EverythingChanged()
 }
@@ -78,6 +80,13 @@ func (s *Sidecar) KeyChanged(id string) {
 	}}}})
 }
 
+// ModeSet tells the other nodes that a mode of the fleet changed.
+func (s *Sidecar) ModeSet(mode string) {
+	s.stream.Send(&meshv1.AttachRequest{Hints: []*meshv1.Hint{{Kind: &meshv1.Hint_ModesChanged{
+		ModesChanged: &meshv1.ModesChanged{Mode: mode},
+	}}}})
+}
+
 func (s *Sidecar) announce() *meshv1.Announce {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,6 +98,8 @@ func (s *Sidecar) receive(m *meshv1.AttachResponse) {
 		switch k := h.GetKind().(type) {
 		case *meshv1.Hint_RegistryChanged:
 			s.listen.RegistryChanged(k.RegistryChanged.GetRegistry(), k.RegistryChanged.GetKey())
+		case *meshv1.Hint_ModesChanged:
+			s.listen.ModesChanged()
 		case *meshv1.Hint_EverythingChanged:
 			s.listen.EverythingChanged()
 		case *meshv1.Hint_MessageAvailable, *meshv1.Hint_QueueConfigChanged: // the dispatchers' business

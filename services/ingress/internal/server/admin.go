@@ -20,6 +20,7 @@ type AdminVerbs interface {
 	CreateTenant(ctx context.Context, by tenant.Caller, id tenant.ID) (domain.Tenant, error)
 	CreateKey(ctx context.Context, by tenant.Caller, key domain.APIKey) (domain.APIKey, error)
 	RevokeKey(ctx context.Context, by tenant.Caller, id domain.KeyID, within tenant.ID) error
+	SetMode(ctx context.Context, by tenant.Caller, m domain.Mode) (domain.Mode, error)
 }
 
 // AdminStore keeps tenants and keys, and what requests with an idempotency key were answered.
@@ -30,6 +31,7 @@ type AdminStore interface {
 	ListTenants(ctx context.Context) ([]domain.Tenant, error)
 	ListKeys(ctx context.Context, id tenant.ID) ([]domain.APIKey, error)
 	ListNodes(ctx context.Context) ([]domain.Node, error)
+	Modes(ctx context.Context) ([]domain.Mode, error)
 }
 
 type adminService struct {
@@ -40,6 +42,7 @@ type adminService struct {
 	clk        clock.Clock
 	timeout    time.Duration
 	keyChanged func(domain.KeyID)
+	modeSet    func(mode string)
 }
 
 func (s *adminService) CreateTenant(ctx context.Context, req *adminv1.CreateTenantRequest) (*adminv1.CreateTenantResponse, error) {

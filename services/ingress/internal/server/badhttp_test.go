@@ -118,6 +118,10 @@ func badHTTP() map[string]badRequest {
 		"key_malformed":           {"GET", "/v1/queues", ``, []string{"Authorization", "Bearer hunter2"}, 401, "INVALID_KEY"},
 		"key_other_scheme":        {"GET", "/v1/queues", ``, []string{"Authorization", "Basic YTpi"}, 401, "INVALID_KEY"},
 		"key_two_different":       {"GET", "/v1/queues", ``, []string{"X-API-Key", readKey}, 401, "AMBIGUOUS_KEY"},
+		"mode_unknown":            {"PUT", "/v1/admin/modes/siesta", `{"enabled":true}`, nil, 400, "ENUM_UNKNOWN"},
+		"mode_enabled_missing":    {"PUT", "/v1/admin/modes/pop_maintenance", `{"reason":"r"}`, nil, 400, "MISSING_FIELD"},
+		"mode_enabled_text":       {"PUT", "/v1/admin/modes/pop_maintenance", `{"enabled":"perhaps"}`, nil, 400, "WRONG_TYPE"},
+		"mode_not_served":         {"PUT", "/v1/admin/modes/maintenance", `{"enabled":true}`, nil, 400, "MODE_NOT_SERVED"},
 		"key_expiry_past":         {"POST", "/v1/admin/keys", `{"name":"n","role":"read","expires_at":"2001-01-01T00:00:00Z"}`, nil, 400, "EXPIRES_IN_THE_PAST"},
 		"method_override":         {"POST", "/v1/queues/q/groups", `group=g`, []string{"Content-Type", "application/x-www-form-urlencoded", "X-HTTP-Method-Override", "DELETE"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
 	}

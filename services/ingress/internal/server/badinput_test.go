@@ -160,7 +160,7 @@ func asREST(t *testing.T, p domain.Policy, m proto.Message, c badCase) (path, bo
 		require.NoError(t, err)
 	}
 	path = p.Pattern
-	for _, name := range []string{"queue", "group", "id"} {
+	for _, name := range []string{"queue", "group", "id", "mode"} {
 		if !strings.Contains(path, "{"+name+"}") {
 			continue
 		}

@@ -93,6 +93,11 @@ func (b *breaker) texts() {
 		}
 		b.add("upper_case", domain.CodeTenant, text("Acme"))
 		b.add("too_long", domain.CodeTenant, text(strings.Repeat("a", 64)))
+	case domain.ModeName:
+		b.add("empty", domain.CodeMissing, unset)
+		b.add("unknown", domain.CodeEnum, text("siesta"))
+	case domain.Flag:
+		b.add("not_said", domain.CodeMissing, unset)
 	default:
 	}
 }
@@ -217,9 +222,12 @@ func roots() map[string]root {
 		"GetDeadLetterRequest":      queue("GetDeadLetter", func() proto.Message { return &queuev1.GetDeadLetterRequest{Queue: "q", Id: "d"} }),
 		"RedriveDeadLettersRequest": queue("RedriveDeadLetters", func() proto.Message { return &queuev1.RedriveDeadLettersRequest{Queue: "q", Group: "g"} }),
 		"CreateTenantRequest":       admin("CreateTenant", func() proto.Message { return &adminv1.CreateTenantRequest{Id: "t"} }),
-		"CreateAPIKeyRequest":       admin("CreateAPIKey", func() proto.Message { return &adminv1.CreateAPIKeyRequest{Name: "n", Role: adminv1.Role_ROLE_READ} }),
-		"ListAPIKeysRequest":        admin("ListAPIKeys", func() proto.Message { return &adminv1.ListAPIKeysRequest{} }),
-		"RevokeAPIKeyRequest":       admin("RevokeAPIKey", func() proto.Message { return &adminv1.RevokeAPIKeyRequest{Id: "k1"} }),
+		"SetModeRequest": admin("SetMode", func() proto.Message {
+			return &adminv1.SetModeRequest{Mode: "pop_maintenance", Enabled: new(true)}
+		}),
+		"CreateAPIKeyRequest": admin("CreateAPIKey", func() proto.Message { return &adminv1.CreateAPIKeyRequest{Name: "n", Role: adminv1.Role_ROLE_READ} }),
+		"ListAPIKeysRequest":  admin("ListAPIKeys", func() proto.Message { return &adminv1.ListAPIKeysRequest{} }),
+		"RevokeAPIKeyRequest": admin("RevokeAPIKey", func() proto.Message { return &adminv1.RevokeAPIKeyRequest{Id: "k1"} }),
 	}
 	inside := func(outer, path string, at func(proto.Message) protoreflect.Message) root {
 		r := out[outer]

@@ -36,6 +36,7 @@ const (
 	reasonKeyNotFound     = "KEY_NOT_FOUND"
 	reasonDatabaseAway    = "DATABASE_UNAVAILABLE"
 	reasonExpiryPast      = "EXPIRES_IN_THE_PAST"
+	reasonModeNotServed   = "MODE_NOT_SERVED"
 )
 
 const retrySoon = time.Second

@@ -86,14 +86,15 @@ func (s *Server) vet(r *http.Request, m proto.Message, body []byte, bound []stri
 			return err
 		}
 	}
-	if r.Method != http.MethodPost && len(body) > 0 {
+	takesBody := r.Method == http.MethodPost || r.Method == http.MethodPut
+	if !takesBody && len(body) > 0 {
 		return apierr.InvalidArgument("UNEXPECTED_BODY", "", "this request has no body")
 	}
 	if err := d.Decode(body, m); err != nil {
 		return wireError(err)
 	}
 	query := r.URL.Query()
-	if r.Method == http.MethodPost && len(query) > 0 {
+	if takesBody && len(query) > 0 {
 		return apierr.InvalidArgument("UNEXPECTED_QUERY", "", "this request takes its fields in the body")
 	}
 	if err := d.Query(query, m); err != nil {

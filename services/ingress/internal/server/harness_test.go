@@ -194,6 +194,7 @@ type surface struct {
 	exchange *fakeExchange
 	env      run.Env
 	store    *fakeStore
+	modes    *fakeModes
 	http     *http.Client
 	web      string // host:port
 	conn     *grpc.ClientConn
@@ -216,7 +217,7 @@ func startWith(t *testing.T, cfg server.Config) *surface {
 		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{},
 		Listen: network.Listen, Dial: network.Dial,
 	}
-	s := &surface{t: t, exchange: &fakeExchange{parked: make(chan struct{}, 100), held: make(chan func(), 100)}, store: &fakeStore{}, draining: make(chan struct{})}
+	s := &surface{t: t, exchange: &fakeExchange{parked: make(chan struct{}, 100), held: make(chan func(), 100)}, store: &fakeStore{}, modes: &fakeModes{changed: make(chan struct{})}, draining: make(chan struct{})}
 	s.goAway = sync.OnceFunc(func() { close(s.draining) })
 	s.serve(env, cfg)
 	// HTTP goes over TCP: net/http moves read deadlines about, and a connection in memory may let one that was taken back end the next request.
@@ -245,6 +246,7 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 	s.env = env
 	srv, err := server.New(cfg, server.Needs{
 		Answers: room, Exchange: s.exchange, Keys: fakeKeys{}, Store: s.store, KeyChanged: func(domain.KeyID) {}, Ready: ready.Handler(true),
+		ModeSet: func(string) {}, Modes: s.modes,
 		Draining: s.draining, Clock: env.Clock, Log: env.Log,
 	})
 	require.NoError(t, err)

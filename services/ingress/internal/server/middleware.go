@@ -60,9 +60,9 @@ func (s *Server) cors() func(http.Handler) http.Handler {
 	}
 	return cors.Handler(cors.Options{
 		AllowedOrigins: s.cfg.CORSOrigins,
-		AllowedMethods: []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete},
+		AllowedMethods: []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete},
 		AllowedHeaders: []string{"Authorization", "X-Api-Key", "Content-Type", idempotency.Header, "traceparent", requestIDHeader},
-		ExposedHeaders: []string{requestIDHeader, drainingHeader, replayedHeader, "Retry-After"},
+		ExposedHeaders: []string{requestIDHeader, drainingHeader, maintenanceHeader, reasonHeader, replayedHeader, "Retry-After"},
 		MaxAge:         corsMaxAge,
 	})
 }

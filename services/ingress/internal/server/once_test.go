@@ -26,6 +26,7 @@ func keyedRoutes(t *testing.T) map[string][3]string {
 		"DELETE /v1/queues/{queue}/groups/{group}":     {"DELETE", "/v1/queues/q/groups/g", ""},
 		"POST /v1/queues/{queue}/dead-letters/redrive": {"POST", "/v1/queues/q/dead-letters/redrive", `{"group":"g"}`},
 		"POST /v1/admin/tenants":                       {"POST", "/v1/admin/tenants", `{"id":"acme"}`},
+		"PUT /v1/admin/modes/{mode}":                   {"PUT", "/v1/admin/modes/pop_maintenance", `{"enabled":true}`},
 		"POST /v1/admin/keys":                          {"POST", "/v1/admin/keys", `{"name":"n","role":"ROLE_READ"}`},
 		"DELETE /v1/admin/keys/{id}":                   {"DELETE", "/v1/admin/keys/k1", ""},
 	}

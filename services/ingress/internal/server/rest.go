@@ -29,6 +29,7 @@ func (s *Server) restPop(w http.ResponseWriter, r *http.Request) {
 	if resp.GetDraining() {
 		w.Header().Set(drainingHeader, "true")
 	}
+	sayMaintenance(w.Header(), resp.GetPopMaintenance())
 	if hasNothingToSay(resp) {
 		w.WriteHeader(http.StatusNoContent)
 		return

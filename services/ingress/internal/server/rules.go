@@ -85,7 +85,7 @@ func (r *rules) message(m protoreflect.Message, path string) *domain.Violation {
 
 func (r *rules) field(m protoreflect.Message, fd protoreflect.FieldDescriptor, rule domain.Rule, path string) *domain.Violation {
 	switch rule.Check {
-	case domain.Name, domain.Text, domain.Token, domain.MediaType, domain.Start, domain.TenantID:
+	case domain.Name, domain.Text, domain.Token, domain.MediaType, domain.Start, domain.TenantID, domain.ModeName:
 		return rule.String(m.Get(fd).String())
 	case domain.Count:
 		if fd.HasPresence() && !m.Has(fd) {
@@ -105,6 +105,10 @@ func (r *rules) field(m protoreflect.Message, fd protoreflect.FieldDescriptor, r
 			return rule.Missing()
 		}
 		return r.nested(m.Get(fd).Message(), rule, path)
+	case domain.Flag:
+		if !m.Has(fd) {
+			return rule.Missing()
+		}
 	case domain.Free:
 	}
 	return nil

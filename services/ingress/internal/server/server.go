@@ -35,9 +35,11 @@ type Needs struct {
 	Keys       Keys // nil: authentication is off
 	Store      AdminStore
 	KeyChanged func(domain.KeyID) // told after a key was made or revoked
-	Ready      http.HandlerFunc   // answers /readyz
-	Draining   <-chan struct{}    // closed when pops must not wait any longer
-	Answers    *answers.Budget    // for answers of pops
+	ModeSet    func(mode string)  // told after a mode of the fleet was set
+	Modes      Modes
+	Ready      http.HandlerFunc // answers /readyz
+	Draining   <-chan struct{}  // closed when pops must not wait any longer
+	Answers    *answers.Budget  // for answers of pops
 	Clock      clock.Clock
 	Log        *zap.Logger
 }
@@ -71,11 +73,11 @@ func New(cfg Config, n Needs) (*Server, error) {
 		return nil, err
 	}
 	r := newRules()
-	v := &verbs{rules: r, exchange: n.Exchange, timeout: cfg.Timeout, clk: n.Clock, draining: n.Draining, answers: n.Answers}
+	v := &verbs{rules: r, exchange: n.Exchange, modes: n.Modes, timeout: cfg.Timeout, clk: n.Clock, draining: n.Draining, answers: n.Answers}
 	return &Server{
 		cfg: cfg, policies: domain.Policies(), access: newAccess(n.Keys, domain.Policies()), verbs: v,
 		queue:  &queueService{verbs: v},
-		admin:  &adminService{rules: r, store: n.Store, clk: n.Clock, timeout: cfg.Timeout, keyChanged: n.KeyChanged},
+		admin:  &adminService{rules: r, store: n.Store, clk: n.Clock, timeout: cfg.Timeout, keyChanged: n.KeyChanged, modeSet: n.ModeSet},
 		bodies: semaphore.NewWeighted(bodiesAtOnce * cfg.MaxBodyBytes), ready: n.Ready, clk: n.Clock, log: n.Log, spec: spec, page: page,
 	}, nil
 }

@@ -29,6 +29,7 @@ type Exchange interface {
 type verbs struct {
 	rules    *rules
 	exchange Exchange
+	modes    Modes
 	timeout  time.Duration
 	clk      clock.Clock
 	draining <-chan struct{} // closed when pops must not wait any longer
@@ -76,6 +77,10 @@ func (v *verbs) pop(ctx context.Context, req *queuev1.PopRequest, w weigh) (resp
 	if broken := v.rules.check(req); broken != nil {
 		return nil, nil, violation(broken)
 	}
+	if m := v.popMaintenance(); m != nil {
+		resp, err := v.settleOnly(ctx, req, m)
+		return resp, nil, err
+	}
 	switch {
 	case req.GetWait().AsDuration() <= 0:
 		return v.sendPop(ctx, req, w)
@@ -89,11 +94,14 @@ func (v *verbs) pop(ctx context.Context, req *queuev1.PopRequest, w weigh) (resp
 func (v *verbs) waitingPop(ctx context.Context, req *queuev1.PopRequest, w weigh) (*queuev1.PopResponse, *answers.Hold, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := v.onDrain(func() { cancel(errDraining) })
+	stop := v.onSendAway(cancel)
 	defer stop()
 	resp, hold, err := v.sendPop(ctx, req, w)
 	if errors.Is(err, errDraining) {
 		return &queuev1.PopResponse{Draining: true}, nil, nil
+	}
+	if away, ok := errors.AsType[*maintenanceError](err); ok {
+		return &queuev1.PopResponse{PopMaintenance: away.said}, nil, nil
 	}
 	return resp, hold, err
 }
@@ -104,7 +112,7 @@ func (v *verbs) settlingPop(ctx context.Context, req *queuev1.PopRequest, w weig
 	began, wait := v.clk.Now(), req.GetWait().AsDuration()
 	req.Wait = nil
 	settled, hold, err := v.sendPop(ctx, req, w)
-	if err != nil || len(settled.GetDeliveries()) > 0 {
+	if err != nil || len(settled.GetDeliveries()) > 0 || settled.GetPopMaintenance() != nil {
 		return settled, hold, err
 	}
 	settled.Draining = false // said by a dispatcher: the wait goes to another
@@ -122,14 +130,25 @@ func (v *verbs) settlingPop(ctx context.Context, req *queuev1.PopRequest, w weig
 	return resp, more, nil
 }
 
-// onDrain calls fn once draining begins, unless stop is called before. stop waits for nothing.
-func (v *verbs) onDrain(fn func()) (stop func()) {
+// onSendAway calls end with the reason once pops must not wait any longer, because the node drains or pops are in maintenance, unless stop is called
+// before. stop waits for nothing.
+func (v *verbs) onSendAway(end func(error)) (stop func()) {
 	stopped := make(chan struct{})
 	go func() { // ends with the request at the latest
-		select {
-		case <-v.draining:
-			fn()
-		case <-stopped:
+		for {
+			_, _, changed := v.modes.Observe()
+			if m := v.popMaintenance(); m != nil {
+				end(&maintenanceError{said: m})
+				return
+			}
+			select {
+			case <-v.draining:
+				end(errDraining)
+				return
+			case <-stopped:
+				return
+			case <-changed:
+			}
 		}
 	}()
 	return func() { close(stopped) }

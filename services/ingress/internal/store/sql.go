@@ -19,6 +19,10 @@ var (
 	revokeKeySQL string
 	//go:embed list_nodes.sql
 	listNodesSQL string
+	//go:embed list_modes.sql
+	listModesSQL string
+	//go:embed set_mode.sql
+	setModeSQL string
 	//go:embed audit.sql
 	auditSQL string
 	//go:embed claim_request.sql

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: postrider/admin/v1/admin_service.proto
 
-// The admin area: tenants, API keys, nodes.
+// The admin area: tenants, API keys, nodes, modes.
 
 package adminv1
 
@@ -891,6 +891,286 @@ func (x *ListNodesResponse) GetNodes() []*Node {
 	return nil
 }
 
+// Mode is something that is on or off for the whole fleet.
+type Mode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// maintenance: pushes are diverted to the dispatchers' disks. pop_maintenance: pops hand out nothing.
+	Mode    string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	Enabled bool   `protobuf:"varint,2,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// What the administrator wrote.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Absent: never.
+	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
+	// Who changed it last, as the audit log names them.
+	ChangedBy string `protobuf:"bytes,5,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"`
+	// Grows with each change. 64-bit, so a string in JSON.
+	Version       int64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mode) Reset() {
+	*x = Mode{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mode) ProtoMessage() {}
+
+func (x *Mode) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mode.ProtoReflect.Descriptor instead.
+func (*Mode) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Mode) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Mode) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *Mode) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Mode) GetChangedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedAt
+	}
+	return nil
+}
+
+func (x *Mode) GetChangedBy() string {
+	if x != nil {
+		return x.ChangedBy
+	}
+	return ""
+}
+
+func (x *Mode) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// GetModesRequest is empty.
+type GetModesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetModesRequest) Reset() {
+	*x = GetModesRequest{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetModesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetModesRequest) ProtoMessage() {}
+
+func (x *GetModesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetModesRequest.ProtoReflect.Descriptor instead.
+func (*GetModesRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{16}
+}
+
+// GetModesResponse lists all modes by name.
+type GetModesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Modes         []*Mode                `protobuf:"bytes,1,rep,name=modes,proto3" json:"modes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetModesResponse) Reset() {
+	*x = GetModesResponse{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetModesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetModesResponse) ProtoMessage() {}
+
+func (x *GetModesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetModesResponse.ProtoReflect.Descriptor instead.
+func (*GetModesResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetModesResponse) GetModes() []*Mode {
+	if x != nil {
+		return x.Modes
+	}
+	return nil
+}
+
+// SetModeRequest says what the mode is to be.
+type SetModeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Mode  string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Must be said.
+	Enabled *bool `protobuf:"varint,2,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
+	// Up to 255 bytes, for people: whoever pops is told.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetModeRequest) Reset() {
+	*x = SetModeRequest{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetModeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetModeRequest) ProtoMessage() {}
+
+func (x *SetModeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetModeRequest.ProtoReflect.Descriptor instead.
+func (*SetModeRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SetModeRequest) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *SetModeRequest) GetEnabled() bool {
+	if x != nil && x.Enabled != nil {
+		return *x.Enabled
+	}
+	return false
+}
+
+func (x *SetModeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// SetModeResponse shows the mode as it is now.
+type SetModeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          *Mode                  `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetModeResponse) Reset() {
+	*x = SetModeResponse{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetModeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetModeResponse) ProtoMessage() {}
+
+func (x *SetModeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetModeResponse.ProtoReflect.Descriptor instead.
+func (*SetModeResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetModeResponse) GetMode() *Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return nil
+}
+
 var File_postrider_admin_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
@@ -950,21 +1230,43 @@ const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"C\n" +
 	"\x11ListNodesResponse\x12.\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x18.postrider.admin.v1.NodeR\x05nodes*K\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x18.postrider.admin.v1.NodeR\x05nodes\"\xc0\x01\n" +
+	"\x04Mode\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x18\n" +
+	"\aenabled\x18\x02 \x01(\bR\aenabled\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x129\n" +
+	"\n" +
+	"changed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\x12\x1d\n" +
+	"\n" +
+	"changed_by\x18\x05 \x01(\tR\tchangedBy\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\x03R\aversion\"\x11\n" +
+	"\x0fGetModesRequest\"B\n" +
+	"\x10GetModesResponse\x12.\n" +
+	"\x05modes\x18\x01 \x03(\v2\x18.postrider.admin.v1.ModeR\x05modes\"g\n" +
+	"\x0eSetModeRequest\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x1d\n" +
+	"\aenabled\x18\x02 \x01(\bH\x00R\aenabled\x88\x01\x01\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reasonB\n" +
+	"\n" +
+	"\b_enabled\"?\n" +
+	"\x0fSetModeResponse\x12,\n" +
+	"\x04mode\x18\x01 \x01(\v2\x18.postrider.admin.v1.ModeR\x04mode*K\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_READ\x10\x01\x12\x0e\n" +
 	"\n" +
 	"ROLE_WRITE\x10\x02\x12\x0e\n" +
 	"\n" +
-	"ROLE_ADMIN\x10\x032\xf3\x05\n" +
+	"ROLE_ADMIN\x10\x032\xda\a\n" +
 	"\fAdminService\x12\x7f\n" +
 	"\fCreateTenant\x12'.postrider.admin.v1.CreateTenantRequest\x1a(.postrider.admin.v1.CreateTenantResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/tenants\x12y\n" +
 	"\vListTenants\x12&.postrider.admin.v1.ListTenantsRequest\x1a'.postrider.admin.v1.ListTenantsResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/admin/tenants\x12|\n" +
 	"\fCreateAPIKey\x12'.postrider.admin.v1.CreateAPIKeyRequest\x1a(.postrider.admin.v1.CreateAPIKeyResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/admin/keys\x12v\n" +
 	"\vListAPIKeys\x12&.postrider.admin.v1.ListAPIKeysRequest\x1a'.postrider.admin.v1.ListAPIKeysResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/admin/keys\x12~\n" +
 	"\fRevokeAPIKey\x12'.postrider.admin.v1.RevokeAPIKeyRequest\x1a(.postrider.admin.v1.RevokeAPIKeyResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/admin/keys/{id}\x12q\n" +
-	"\tListNodes\x12$.postrider.admin.v1.ListNodesRequest\x1a%.postrider.admin.v1.ListNodesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/nodesB4Z2postrider.dev/proto/gen/postrider/admin/v1;adminv1b\x06proto3"
+	"\tListNodes\x12$.postrider.admin.v1.ListNodesRequest\x1a%.postrider.admin.v1.ListNodesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/nodes\x12n\n" +
+	"\bGetModes\x12#.postrider.admin.v1.GetModesRequest\x1a$.postrider.admin.v1.GetModesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/modes\x12u\n" +
+	"\aSetMode\x12\".postrider.admin.v1.SetModeRequest\x1a#.postrider.admin.v1.SetModeResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\x1a\x16/v1/admin/modes/{mode}B4Z2postrider.dev/proto/gen/postrider/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_postrider_admin_v1_admin_service_proto_rawDescOnce sync.Once
@@ -979,7 +1281,7 @@ func file_postrider_admin_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_admin_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_postrider_admin_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_postrider_admin_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_postrider_admin_v1_admin_service_proto_goTypes = []any{
 	(Role)(0),                     // 0: postrider.admin.v1.Role
 	(*Tenant)(nil),                // 1: postrider.admin.v1.Tenant
@@ -997,42 +1299,54 @@ var file_postrider_admin_v1_admin_service_proto_goTypes = []any{
 	(*ListNodesRequest)(nil),      // 13: postrider.admin.v1.ListNodesRequest
 	(*Node)(nil),                  // 14: postrider.admin.v1.Node
 	(*ListNodesResponse)(nil),     // 15: postrider.admin.v1.ListNodesResponse
-	nil,                           // 16: postrider.admin.v1.Node.AddressesEntry
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*Mode)(nil),                  // 16: postrider.admin.v1.Mode
+	(*GetModesRequest)(nil),       // 17: postrider.admin.v1.GetModesRequest
+	(*GetModesResponse)(nil),      // 18: postrider.admin.v1.GetModesResponse
+	(*SetModeRequest)(nil),        // 19: postrider.admin.v1.SetModeRequest
+	(*SetModeResponse)(nil),       // 20: postrider.admin.v1.SetModeResponse
+	nil,                           // 21: postrider.admin.v1.Node.AddressesEntry
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
 }
 var file_postrider_admin_v1_admin_service_proto_depIdxs = []int32{
-	17, // 0: postrider.admin.v1.Tenant.created_at:type_name -> google.protobuf.Timestamp
+	22, // 0: postrider.admin.v1.Tenant.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: postrider.admin.v1.CreateTenantResponse.tenant:type_name -> postrider.admin.v1.Tenant
 	1,  // 2: postrider.admin.v1.ListTenantsResponse.tenants:type_name -> postrider.admin.v1.Tenant
 	0,  // 3: postrider.admin.v1.APIKey.role:type_name -> postrider.admin.v1.Role
-	17, // 4: postrider.admin.v1.APIKey.created_at:type_name -> google.protobuf.Timestamp
-	17, // 5: postrider.admin.v1.APIKey.expires_at:type_name -> google.protobuf.Timestamp
-	17, // 6: postrider.admin.v1.APIKey.revoked_at:type_name -> google.protobuf.Timestamp
+	22, // 4: postrider.admin.v1.APIKey.created_at:type_name -> google.protobuf.Timestamp
+	22, // 5: postrider.admin.v1.APIKey.expires_at:type_name -> google.protobuf.Timestamp
+	22, // 6: postrider.admin.v1.APIKey.revoked_at:type_name -> google.protobuf.Timestamp
 	0,  // 7: postrider.admin.v1.CreateAPIKeyRequest.role:type_name -> postrider.admin.v1.Role
-	17, // 8: postrider.admin.v1.CreateAPIKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	22, // 8: postrider.admin.v1.CreateAPIKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	6,  // 9: postrider.admin.v1.CreateAPIKeyResponse.key:type_name -> postrider.admin.v1.APIKey
 	6,  // 10: postrider.admin.v1.ListAPIKeysResponse.keys:type_name -> postrider.admin.v1.APIKey
-	16, // 11: postrider.admin.v1.Node.addresses:type_name -> postrider.admin.v1.Node.AddressesEntry
-	17, // 12: postrider.admin.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	17, // 13: postrider.admin.v1.Node.heartbeat_at:type_name -> google.protobuf.Timestamp
+	21, // 11: postrider.admin.v1.Node.addresses:type_name -> postrider.admin.v1.Node.AddressesEntry
+	22, // 12: postrider.admin.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	22, // 13: postrider.admin.v1.Node.heartbeat_at:type_name -> google.protobuf.Timestamp
 	14, // 14: postrider.admin.v1.ListNodesResponse.nodes:type_name -> postrider.admin.v1.Node
-	2,  // 15: postrider.admin.v1.AdminService.CreateTenant:input_type -> postrider.admin.v1.CreateTenantRequest
-	4,  // 16: postrider.admin.v1.AdminService.ListTenants:input_type -> postrider.admin.v1.ListTenantsRequest
-	7,  // 17: postrider.admin.v1.AdminService.CreateAPIKey:input_type -> postrider.admin.v1.CreateAPIKeyRequest
-	9,  // 18: postrider.admin.v1.AdminService.ListAPIKeys:input_type -> postrider.admin.v1.ListAPIKeysRequest
-	11, // 19: postrider.admin.v1.AdminService.RevokeAPIKey:input_type -> postrider.admin.v1.RevokeAPIKeyRequest
-	13, // 20: postrider.admin.v1.AdminService.ListNodes:input_type -> postrider.admin.v1.ListNodesRequest
-	3,  // 21: postrider.admin.v1.AdminService.CreateTenant:output_type -> postrider.admin.v1.CreateTenantResponse
-	5,  // 22: postrider.admin.v1.AdminService.ListTenants:output_type -> postrider.admin.v1.ListTenantsResponse
-	8,  // 23: postrider.admin.v1.AdminService.CreateAPIKey:output_type -> postrider.admin.v1.CreateAPIKeyResponse
-	10, // 24: postrider.admin.v1.AdminService.ListAPIKeys:output_type -> postrider.admin.v1.ListAPIKeysResponse
-	12, // 25: postrider.admin.v1.AdminService.RevokeAPIKey:output_type -> postrider.admin.v1.RevokeAPIKeyResponse
-	15, // 26: postrider.admin.v1.AdminService.ListNodes:output_type -> postrider.admin.v1.ListNodesResponse
-	21, // [21:27] is the sub-list for method output_type
-	15, // [15:21] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	22, // 15: postrider.admin.v1.Mode.changed_at:type_name -> google.protobuf.Timestamp
+	16, // 16: postrider.admin.v1.GetModesResponse.modes:type_name -> postrider.admin.v1.Mode
+	16, // 17: postrider.admin.v1.SetModeResponse.mode:type_name -> postrider.admin.v1.Mode
+	2,  // 18: postrider.admin.v1.AdminService.CreateTenant:input_type -> postrider.admin.v1.CreateTenantRequest
+	4,  // 19: postrider.admin.v1.AdminService.ListTenants:input_type -> postrider.admin.v1.ListTenantsRequest
+	7,  // 20: postrider.admin.v1.AdminService.CreateAPIKey:input_type -> postrider.admin.v1.CreateAPIKeyRequest
+	9,  // 21: postrider.admin.v1.AdminService.ListAPIKeys:input_type -> postrider.admin.v1.ListAPIKeysRequest
+	11, // 22: postrider.admin.v1.AdminService.RevokeAPIKey:input_type -> postrider.admin.v1.RevokeAPIKeyRequest
+	13, // 23: postrider.admin.v1.AdminService.ListNodes:input_type -> postrider.admin.v1.ListNodesRequest
+	17, // 24: postrider.admin.v1.AdminService.GetModes:input_type -> postrider.admin.v1.GetModesRequest
+	19, // 25: postrider.admin.v1.AdminService.SetMode:input_type -> postrider.admin.v1.SetModeRequest
+	3,  // 26: postrider.admin.v1.AdminService.CreateTenant:output_type -> postrider.admin.v1.CreateTenantResponse
+	5,  // 27: postrider.admin.v1.AdminService.ListTenants:output_type -> postrider.admin.v1.ListTenantsResponse
+	8,  // 28: postrider.admin.v1.AdminService.CreateAPIKey:output_type -> postrider.admin.v1.CreateAPIKeyResponse
+	10, // 29: postrider.admin.v1.AdminService.ListAPIKeys:output_type -> postrider.admin.v1.ListAPIKeysResponse
+	12, // 30: postrider.admin.v1.AdminService.RevokeAPIKey:output_type -> postrider.admin.v1.RevokeAPIKeyResponse
+	15, // 31: postrider.admin.v1.AdminService.ListNodes:output_type -> postrider.admin.v1.ListNodesResponse
+	18, // 32: postrider.admin.v1.AdminService.GetModes:output_type -> postrider.admin.v1.GetModesResponse
+	20, // 33: postrider.admin.v1.AdminService.SetMode:output_type -> postrider.admin.v1.SetModeResponse
+	26, // [26:34] is the sub-list for method output_type
+	18, // [18:26] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_postrider_admin_v1_admin_service_proto_init() }
@@ -1040,13 +1354,14 @@ func file_postrider_admin_v1_admin_service_proto_init() {
 	if File_postrider_admin_v1_admin_service_proto != nil {
 		return
 	}
+	file_postrider_admin_v1_admin_service_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_admin_v1_admin_service_proto_rawDesc), len(file_postrider_admin_v1_admin_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

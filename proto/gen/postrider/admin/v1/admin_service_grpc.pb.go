@@ -4,7 +4,7 @@
 // - protoc             (unknown)
 // source: postrider/admin/v1/admin_service.proto
 
-// The admin area: tenants, API keys, nodes.
+// The admin area: tenants, API keys, nodes, modes.
 
 package adminv1
 
@@ -27,13 +27,15 @@ const (
 	AdminService_ListAPIKeys_FullMethodName  = "/postrider.admin.v1.AdminService/ListAPIKeys"
 	AdminService_RevokeAPIKey_FullMethodName = "/postrider.admin.v1.AdminService/RevokeAPIKey"
 	AdminService_ListNodes_FullMethodName    = "/postrider.admin.v1.AdminService/ListNodes"
+	AdminService_GetModes_FullMethodName     = "/postrider.admin.v1.AdminService/GetModes"
+	AdminService_SetMode_FullMethodName      = "/postrider.admin.v1.AdminService/SetMode"
 )
 
 // AdminServiceClient is the client API for AdminService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService manages tenants and API keys and shows the fleet. Tenants and nodes need an admin key of the default tenant;
+// AdminService manages tenants and API keys, shows the fleet and sets its modes. Tenants, nodes and modes need an admin key of the default tenant;
 // keys of a tenant need an admin key of that tenant. Calls that change something take an idempotency key, as those of QueueService do.
 type AdminServiceClient interface {
 	// CreateTenant creates a tenant; one that exists is an error.
@@ -48,6 +50,11 @@ type AdminServiceClient interface {
 	RevokeAPIKey(ctx context.Context, in *RevokeAPIKeyRequest, opts ...grpc.CallOption) (*RevokeAPIKeyResponse, error)
 	// ListNodes shows the node directory.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
+	// GetModes shows the modes of the fleet as the database has them.
+	GetModes(ctx context.Context, in *GetModesRequest, opts ...grpc.CallOption) (*GetModesResponse, error)
+	// SetMode sets a mode of the fleet. Every node hears of it at once and, where it does not, within its MODES_REFRESH. Setting
+	// what is set changes nothing.
+	SetMode(ctx context.Context, in *SetModeRequest, opts ...grpc.CallOption) (*SetModeResponse, error)
 }
 
 type adminServiceClient struct {
@@ -118,11 +125,31 @@ func (c *adminServiceClient) ListNodes(ctx context.Context, in *ListNodesRequest
 	return out, nil
 }
 
+func (c *adminServiceClient) GetModes(ctx context.Context, in *GetModesRequest, opts ...grpc.CallOption) (*GetModesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetModesResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetModes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetMode(ctx context.Context, in *SetModeRequest, opts ...grpc.CallOption) (*SetModeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetModeResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetMode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService manages tenants and API keys and shows the fleet. Tenants and nodes need an admin key of the default tenant;
+// AdminService manages tenants and API keys, shows the fleet and sets its modes. Tenants, nodes and modes need an admin key of the default tenant;
 // keys of a tenant need an admin key of that tenant. Calls that change something take an idempotency key, as those of QueueService do.
 type AdminServiceServer interface {
 	// CreateTenant creates a tenant; one that exists is an error.
@@ -137,6 +164,11 @@ type AdminServiceServer interface {
 	RevokeAPIKey(context.Context, *RevokeAPIKeyRequest) (*RevokeAPIKeyResponse, error)
 	// ListNodes shows the node directory.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
+	// GetModes shows the modes of the fleet as the database has them.
+	GetModes(context.Context, *GetModesRequest) (*GetModesResponse, error)
+	// SetMode sets a mode of the fleet. Every node hears of it at once and, where it does not, within its MODES_REFRESH. Setting
+	// what is set changes nothing.
+	SetMode(context.Context, *SetModeRequest) (*SetModeResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -164,6 +196,12 @@ func (UnimplementedAdminServiceServer) RevokeAPIKey(context.Context, *RevokeAPIK
 }
 func (UnimplementedAdminServiceServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
+}
+func (UnimplementedAdminServiceServer) GetModes(context.Context, *GetModesRequest) (*GetModesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetModes not implemented")
+}
+func (UnimplementedAdminServiceServer) SetMode(context.Context, *SetModeRequest) (*SetModeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetMode not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -294,6 +332,42 @@ func _AdminService_ListNodes_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetModes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetModesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetModes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetModes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetModes(ctx, req.(*GetModesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetMode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetModeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetMode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetMode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetMode(ctx, req.(*SetModeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -324,6 +398,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListNodes",
 			Handler:    _AdminService_ListNodes_Handler,
+		},
+		{
+			MethodName: "GetModes",
+			Handler:    _AdminService_GetModes_Handler,
+		},
+		{
+			MethodName: "SetMode",
+			Handler:    _AdminService_SetMode_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
