@@ -142,10 +142,16 @@ func TestNoTestSleeps(t *testing.T) {
 	report(t, "tests wait for facts, not for time", findings)
 }
 
-// machinePath matches an absolute path below somebody's home or work folder. It is put together here so that this file
-// does not match itself.
+// machineFolders are where somebody's home or work folder lies. They are put together here so that this file does not match
+// itself.
+func machineFolders() []string {
+	return []string{"ro" + "ot", "wo" + "rk", "fa" + "rm", "ho" + "me", "Us" + "ers"}
+}
+
+// machinePath matches an absolute path below such a folder.
 func machinePath() *regexp.Regexp {
-	folders := strings.Join([]string{"ro" + "ot", "ho" + "me/[a-z]+", "Us" + "ers/[a-z]+", "wo" + "rk", "fa" + "rm"}, "|")
+	list := machineFolders()
+	folders := strings.Join(append(list[:3:3], list[3]+"/[a-z]+", list[4]+"/[a-z]+"), "|")
 	return regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(` + folders + `)/[\w.]`)
 }
 
@@ -162,6 +168,9 @@ func TestNoPathOfAMachineIsWrittenDown(t *testing.T) {
 		require.NoError(t, err)
 		if bytes.IndexByte(content, 0) >= 0 {
 			continue // not text
+		}
+		if !slices.ContainsFunc(machineFolders(), func(f string) bool { return bytes.Contains(content, []byte("/"+f+"/")) }) {
+			continue // most files, and the expression is slow
 		}
 		for i, line := range bytes.Split(content, []byte("\n")) {
 			if pattern.Match(line) {
