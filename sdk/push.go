@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
@@ -23,12 +26,21 @@ type Message struct {
 	ClientID string
 	// IdempotencyKey makes a repeated push of the same message a duplicate, and so safe to repeat.
 	IdempotencyKey string
+	// DeliverAt is when the message is appended to the log, by the database's clock and never earlier; the zero time, or one in the past, is now. At most
+	// 366 days ahead. Not beside Delay.
+	DeliverAt time.Time
+	// Delay is the same, counted from the moment the message is accepted.
+	Delay time.Duration
 }
 
 // PushResult is the fate of one message.
 type PushResult struct {
+	// MessageID is where the message is; of a delayed message a pending id, by which LookupID finds it now and once it came.
 	MessageID string
-	Offset    int64
+	// Offset in the shard's log; -1 of a delayed message, which has none yet.
+	Offset int64
+	// AvailableAt is when a delayed message is due; zero: it is in the log.
+	AvailableAt time.Time
 	// Duplicate says that the idempotency key was seen before; MessageID is the first one's.
 	Duplicate bool
 	// Err is set when this message was refused; the others of the call were not harmed.
@@ -45,6 +57,12 @@ func (c *Client) Push(ctx context.Context, queue string, messages ...Message) ([
 			Partition: m.Partition, Payload: m.Payload, ContentType: m.ContentType, Headers: m.Headers,
 			ClientId: m.ClientID, IdempotencyKey: m.IdempotencyKey,
 		}
+		if !m.DeliverAt.IsZero() {
+			req.Items[i].DeliverAt = timestamppb.New(m.DeliverAt)
+		}
+		if m.Delay != 0 {
+			req.Items[i].Delay = durationpb.New(m.Delay)
+		}
 		keyed = keyed && m.IdempotencyKey != ""
 	}
 	resp, err := c.pushRequest(ctx, req, keyed)
@@ -56,6 +74,9 @@ func (c *Client) Push(ctx context.Context, queue string, messages ...Message) ([
 		results[i] = PushResult{
 			MessageID: r.GetMessageId(), Offset: r.GetOffset(),
 			Duplicate: r.GetStatus() == queuev1.PushStatus_PUSH_STATUS_DUPLICATE, Err: fromItem(r.GetError()),
+		}
+		if r.GetAvailableAt() != nil {
+			results[i].Offset, results[i].AvailableAt = -1, r.GetAvailableAt().AsTime()
 		}
 	}
 	return results, nil

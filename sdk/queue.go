@@ -70,6 +70,13 @@ func (c *Client) Lookup(ctx context.Context, queue, partition, clientID string) 
 	})
 }
 
+// LookupID finds a message by the id that its push was answered: its place in the log, or, if it was delayed, its pending id.
+func (c *Client) LookupID(ctx context.Context, queue, messageID string) (*queuev1.LookupMessageResponse, error) {
+	return again(ctx, func() (*queuev1.LookupMessageResponse, error) {
+		return c.queues.LookupMessage(ctx, &queuev1.LookupMessageRequest{Queue: queue, MessageId: messageID})
+	})
+}
+
 // DeadLetters yields a queue's dead letters, of one group or of all when group is empty, oldest first, without payloads.
 func (c *Client) DeadLetters(ctx context.Context, queue, group string) iter.Seq2[*queuev1.DeadLetter, error] {
 	return pages(func(token string) ([]*queuev1.DeadLetter, string, error) {

@@ -117,6 +117,7 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 		{Name: "engine", Run: s.engine.Run},
 		{Name: "modes", Run: s.modes.Run},
 		{Name: "reaper", Run: loop.NewReaper(behind, s.engine, env.Clock, env.Log, cfg.ReapEvery).Run},
+		{Name: "delayer", Run: loop.NewDelayer(control, s.engine, env.Clock, env.Log).Run},
 		{Name: "cataloguer", Run: loop.NewCataloguer(control, s.engine.TakeSeen, env.Clock, env.Log, cfg.CatalogueEvery).Run},
 		{Name: "housekeeper", Run: loop.NewHousekeeper(control, behind, env.Clock, env.Log).Run},
 	}

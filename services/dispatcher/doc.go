@@ -17,7 +17,7 @@
 //	                                   │  ▲
 //	                                   ▼  │
 //	                          link ◀──▶ the host's sidecar (hints, both ways)
-//	                          loop: reaper, cataloguer, housekeeper
+//	                          loop: reaper, delayer, cataloguer, housekeeper
 //
 //	engine:  push ──▶ flush lane ──▶ one segment a shard and commit
 //	         pop, settle, renew, release ──▶ group-shard ──▶ plan on its view ──▶ work lane ──▶ one change a group-shard, many in a commit

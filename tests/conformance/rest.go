@@ -201,6 +201,14 @@ func pushBody(req *queuev1.PushRequest) []byte {
 				b = appendJSON(b, value)
 			}
 		}
+		if it.GetDeliverAt() != nil {
+			b = append(b, `,"deliver_at":`...)
+			b = appendJSON(b, it.GetDeliverAt().AsTime())
+		}
+		if it.GetDelay() != nil {
+			b = append(b, `,"delay":`...)
+			b = appendJSON(b, it.GetDelay().AsDuration().String())
+		}
 		if len(it.GetHeaders()) > 0 {
 			b = append(b, `,"headers":`...)
 			b = appendJSON(b, it.GetHeaders())
@@ -218,7 +226,7 @@ func pushBody(req *queuev1.PushRequest) []byte {
 func appendJSON(b []byte, v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // strings and maps of strings always marshal
+		panic(err) // strings, times and maps of strings always marshal
 	}
 	return append(b, text...)
 }

@@ -38,6 +38,25 @@ CREATE TABLE dispatcher.dead_letters (
 );
 ALTER TABLE ONLY dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERNAL;
 
+CREATE TABLE dispatcher.delayed (
+    key uuid NOT NULL,
+    shard_id bigint NOT NULL,
+    available_at timestamp with time zone NOT NULL,
+    seq bigint NOT NULL,
+    frame bytea NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000', vacuum_truncate='false');
+ALTER TABLE ONLY dispatcher.delayed ALTER COLUMN frame SET STORAGE EXTERNAL;
+
+ALTER TABLE dispatcher.delayed ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME dispatcher.delayed_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE dispatcher.garbage (
     kind text NOT NULL,
     id bigint NOT NULL,
@@ -212,6 +231,9 @@ ALTER TABLE ONLY dispatcher.catalogued
 ALTER TABLE ONLY dispatcher.dead_letters
     ADD CONSTRAINT dead_letters_id_pk PRIMARY KEY (id);
 
+ALTER TABLE ONLY dispatcher.delayed
+    ADD CONSTRAINT delayed_key_pk PRIMARY KEY (key);
+
 ALTER TABLE ONLY dispatcher.garbage
     ADD CONSTRAINT garbage_kind_id_pk PRIMARY KEY (kind, id);
 
@@ -256,6 +278,10 @@ CREATE INDEX dead_letters_open_group_name_queue_id_id_idx ON dispatcher.dead_let
 CREATE INDEX dead_letters_open_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id) WHERE (redriven_at IS NULL);
 
 CREATE INDEX dead_letters_redriven_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id) WHERE (redriven_at IS NOT NULL);
+
+CREATE INDEX delayed_available_at_idx ON dispatcher.delayed USING btree (available_at);
+
+CREATE INDEX delayed_shard_id_available_at_seq_idx ON dispatcher.delayed USING btree (shard_id, available_at, seq);
 
 CREATE INDEX idempotency_keys_created_at_idx ON dispatcher.idempotency_keys USING brin (created_at) WITH (autosummarize='on');
 

@@ -88,6 +88,24 @@ func TestPushPopAndAckTellProgramsTheSameInJSON(t *testing.T) {
 	require.Equal(t, "postrider v0-test\n", s.must("version"))
 }
 
+func TestADelayedPushIsToldItsTimeAndCounted(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+
+	require.Regexp(t, `^queued p_\w+, due at \d{4}-`, s.must("push", "reminders", "x", "--delay", "1h"))
+	at := fields(t, s.must("push", "reminders", "y", "--at", "2001-02-03T04:05:06Z", "-o", "json"))
+	later := fields(t, s.must("push", "reminders", "z", "--delay", "24h", "-o", "json"))
+
+	require.EqualValues(t, 0, at["offset"])
+	require.NotContains(t, later, "offset")
+	require.Contains(t, later, "available_at")
+	require.Contains(t, s.must("queue", "show", "reminders"), "2 delayed messages wait for their time")
+	for _, args := range [][]string{{"--at", "tomorrow"}, {"--at", "2001-02-03T04:05:06Z", "--delay", "1s"}, {"--delay", "9000h"}} {
+		_, _, err := s.run(append([]string{"push", "reminders", "x"}, args...)...)
+		require.Error(t, err, args)
+	}
+}
+
 func TestPopAcksAtOnceWhenTold(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,16 +25,21 @@ const (
 func newPush(g *globals) *cobra.Command {
 	var m postrider.Message
 	var headers []string
+	var at string
 	var lines bool
 	cmd := &cobra.Command{
 		Use:   "push QUEUE [PAYLOAD]",
 		Short: "Append a message to a queue; without PAYLOAD or with - it is read from standard input",
 		Example: `  postrider push orders '{"id": 7}' --partition customer-1
-  postrider push events --lines < events.ndjson`,
+  postrider push events --lines < events.ndjson
+  postrider push reminders '{"id": 7}' --delay 24h`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if m.Headers, err = parseHeaders(headers); err != nil {
+				return err
+			}
+			if m.DeliverAt, err = parseAt(at); err != nil {
 				return err
 			}
 			if lines && (len(args) > 1 || m.ClientID != "" || m.IdempotencyKey != "") {
@@ -55,6 +61,9 @@ func newPush(g *globals) *cobra.Command {
 	f.StringVar(&m.ContentType, "content-type", "", "media type; default application/json if the payload is JSON, else application/octet-stream")
 	f.StringVar(&m.ClientID, "client-id", "", "your own name for the message")
 	f.StringVar(&m.IdempotencyKey, "idempotency-key", "", "makes a repeated push a duplicate")
+	f.DurationVar(&m.Delay, "delay", 0, "deliver after this long, at most 8784h (366 days)")
+	f.StringVar(&at, "at", "", "deliver at this RFC 3339 time, such as 2030-01-02T15:04:05Z; not beside --delay")
+	cmd.MarkFlagsMutuallyExclusive("delay", "at")
 	f.StringArrayVarP(&headers, "header", "H", nil, "name=value; may be repeated")
 	f.BoolVar(&lines, "lines", false, "each line of standard input is a message")
 	return cmd
@@ -70,6 +79,18 @@ func parseHeaders(list []string) (map[string]string, error) {
 		headers[name] = value
 	}
 	return headers, nil
+}
+
+// parseAt reads an instant; none is the zero time.
+func parseAt(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return at, fmt.Errorf("%w: --at %q is no RFC 3339 time such as 2030-01-02T15:04:05Z", ErrUsage, text)
+	}
+	return at, nil
 }
 
 // payload is the argument, or standard input.
@@ -93,12 +114,22 @@ func (g *globals) pushOne(ctx context.Context, c *postrider.Client, queue string
 	if r.Err != nil {
 		return r.Err
 	}
-	if g.output == "json" {
-		return g.printJSON(map[string]any{"message_id": r.MessageID, "offset": r.Offset, "duplicate": r.Duplicate})
-	}
 	what := "queued"
 	if r.Duplicate {
 		what = "duplicate of"
+	}
+	shown := map[string]any{"message_id": r.MessageID, "duplicate": r.Duplicate}
+	if r.AvailableAt.IsZero() {
+		shown["offset"] = r.Offset
+	} else {
+		shown["available_at"] = r.AvailableAt
+	}
+	if g.output == "json" {
+		return g.printJSON(shown)
+	}
+	if !r.AvailableAt.IsZero() {
+		_, err = fmt.Fprintf(g.Out, "%s %s, due at %s\n", what, r.MessageID, r.AvailableAt.Format(time.RFC3339))
+		return err
 	}
 	_, err = fmt.Fprintf(g.Out, "%s %s at offset %d\n", what, r.MessageID, r.Offset)
 	return err

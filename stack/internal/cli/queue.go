@@ -75,6 +75,9 @@ func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 	_, _ = fmt.Fprintf(g.Out, "lease %s · max-attempts %d · backoff %s to %s · max-message-bytes %d · idempotency-window %s · max-groups %d\n\n",
 		o.GetLease().AsDuration(), o.GetMaxAttempts(), o.GetBackoff().AsDuration(), o.GetBackoffMax().AsDuration(), o.GetMaxMessageBytes(),
 		o.GetIdempotencyWindow().AsDuration(), o.GetMaxGroups())
+	if q.GetDelayed() > 0 {
+		_, _ = fmt.Fprintf(g.Out, "%d delayed messages wait for their time\n\n", q.GetDelayed())
+	}
 	rows := [][]any{}
 	for _, s := range r.GetShards() {
 		rows = append(rows, []any{s.GetId(), s.GetTail(), s.GetHead(), when(s.GetLastPushAt().AsTime())})

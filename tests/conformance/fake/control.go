@@ -43,7 +43,7 @@ func (c *control) need(tenant, name string) (*queue, error) {
 func (q *queue) show() *queuev1.Queue {
 	return &queuev1.Queue{
 		Id: q.id, Name: q.name, Options: q.options, ConfigVersion: q.version, CreatedAt: timestamppb.New(q.created),
-		Messages: int64(len(q.messages)), Groups: int32(len(q.groups)), DeadLetters: int64(len(q.dead)),
+		Messages: int64(len(q.messages)), Groups: int32(len(q.groups)), DeadLetters: int64(len(q.dead)), Delayed: q.waiting(),
 	}
 }
 
@@ -170,16 +170,16 @@ func (c *control) LookupMessage(ctx context.Context, req *queuev1.LookupMessageR
 	if err != nil {
 		return nil, err
 	}
+	if req.GetMessageId() != "" {
+		return q.lookupID(req.GetMessageId())
+	}
 	partition := req.GetPartition()
 	if partition == "" {
 		partition = "default"
 	}
 	for _, m := range slices.Backward(q.messages) {
 		if m.item.GetPartition() == partition && m.item.GetClientId() == req.GetClientId() {
-			return &queuev1.LookupMessageResponse{
-				MessageId: m.id, Offset: m.offset, Payload: m.item.GetPayload(), ContentType: m.item.GetContentType(),
-				Headers: m.item.GetHeaders(), CreatedAt: timestamppb.New(m.createdAt),
-			}, nil
+			return m.found(), nil
 		}
 	}
 	return nil, apierr.NotFound("MESSAGE_NOT_FOUND", "there is no such message")

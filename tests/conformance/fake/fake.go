@@ -167,6 +167,9 @@ func failure(err error) *dispatcherv1.Result_Error {
 	return &dispatcherv1.Result_Error{Error: apierr.From(err).GRPCStatus().Proto()}
 }
 
+// dueEvery is how often a waiting pop looks for what came due.
+const dueEvery = 20 * time.Millisecond
+
 func (d *Dispatcher) waitPop(ctx context.Context, op *dispatcherv1.Operation) *dispatcherv1.Result {
 	res := &dispatcherv1.Result{Id: op.GetId()}
 	end := time.NewTimer(op.GetPop().GetWait().AsDuration())
@@ -186,6 +189,7 @@ func (d *Dispatcher) waitPop(ctx context.Context, op *dispatcherv1.Operation) *d
 		}
 		select {
 		case <-changed:
+		case <-time.After(dueEvery):
 		case <-end.C:
 			res.Result = &dispatcherv1.Result_Pop{Pop: resp}
 			return res

@@ -25,6 +25,7 @@ type queue struct {
 	keys     map[string]*seen
 	requests map[string]*queuev1.PushResponse
 	dead     []*queuev1.DeadLetter
+	later    map[string]*message // by pending id; what is due moves to messages and stays here
 }
 
 type message struct {
@@ -32,11 +33,13 @@ type message struct {
 	offset    int64
 	item      *queuev1.PushItem
 	createdAt time.Time
+	due       *timestamppb.Timestamp // of what waits
 }
 
 type seen struct {
 	id   string
 	body string
+	due  *timestamppb.Timestamp
 }
 
 type group struct {
@@ -48,7 +51,14 @@ type group struct {
 	leases  map[string][]*message
 }
 
-func (d *Dispatcher) find(tenant, name string) *queue { return d.queues[tenant+"\x00"+name] }
+// find returns a queue with what is due in its log, nil if there is none.
+func (d *Dispatcher) find(tenant, name string) *queue {
+	q := d.queues[tenant+"\x00"+name]
+	if q != nil {
+		q.arrive()
+	}
+	return q
+}
 
 func (d *Dispatcher) ensure(tenant, name string) *queue {
 	q := d.find(tenant, name)
@@ -56,6 +66,7 @@ func (d *Dispatcher) ensure(tenant, name string) *queue {
 		q = &queue{
 			name: name, id: "q" + strconv.Itoa(len(d.queues)+1), created: time.Now(), version: 1, options: defaults(),
 			groups: map[string]*group{}, keys: map[string]*seen{}, requests: map[string]*queuev1.PushResponse{},
+			later: map[string]*message{},
 		}
 		d.queues[tenant+"\x00"+name] = q
 	}
@@ -102,8 +113,11 @@ func (q *queue) append(it *queuev1.PushItem) *queuev1.PushResult {
 			if s.body != string(it.GetPayload()) {
 				return failed("IDEMPOTENCY_KEY_REUSED", "idempotency_key", "the key was used with another body")
 			}
-			return &queuev1.PushResult{Status: queuev1.PushStatus_PUSH_STATUS_DUPLICATE, MessageId: s.id}
+			return &queuev1.PushResult{Status: queuev1.PushStatus_PUSH_STATUS_DUPLICATE, MessageId: s.id, AvailableAt: s.due}
 		}
+	}
+	if due := dueOf(it); due != nil {
+		return q.delay(it, partition, key, due)
 	}
 	offset := int64(len(q.messages))
 	m := &message{id: q.id + "-" + strconv.FormatInt(offset, 10), offset: offset, item: proto.CloneOf(it), createdAt: time.Now()}

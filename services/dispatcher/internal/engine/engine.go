@@ -66,6 +66,7 @@ type Engine struct {
 	alarm    *alarm
 	views    *views
 	identity identity
+	due      *dueWatch
 
 	holderSuffix string // tells this process's leases from those of others
 
@@ -122,6 +123,7 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 		heads:     map[message.ShardID]message.Offset{}, arrivals: arrivals{waiting: map[queueName][]func(*catalog.Queue, error){}},
 	}
 	e.identity.connected.Store(1)
+	e.due = newDueWatch()
 	e.base, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	e.draining, e.drain = context.WithCancel(e.base)
 	e.poller, e.alarm, e.views = newPoller(e), newAlarm(e), newViews(e)

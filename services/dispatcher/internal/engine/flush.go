@@ -29,8 +29,9 @@ type part struct {
 	slots    map[store.KeyID]int // index in keys
 	requests []requestSlot
 	judged   bool      // that shard would take an append, and the next three are made
-	verdicts []verdict // of offered; made anew by each encoding, like frames, owners and replays
+	verdicts []verdict // of offered; made anew by each encoding, like frames, owners, replays and delayed
 	replays  []replay
+	delayed  []owner // what is accepted for later, in the order in which it was offered
 }
 
 // owner says whose message a frame is.

@@ -37,8 +37,7 @@ func (c *part) name(base message.Offset) {
 	for i, o := range c.owners {
 		r := o.p.results[o.p.items[o.item].index]
 		r.Status = queuev1.PushStatus_PUSH_STATUS_QUEUED
-		r.Offset = int64(base) + int64(i)
-		r.MessageId = message.ID{Shard: c.shard, Offset: base + message.Offset(i)}.String()
+		locate(r, c.shard, base+message.Offset(i), nil)
 	}
 }
 
@@ -54,8 +53,10 @@ func (c *part) explain() (duplicates int) {
 		case v.duplicate:
 			duplicates++
 			r.Status = queuev1.PushStatus_PUSH_STATUS_DUPLICATE
-			r.Offset = int64(v.offset)
-			r.MessageId = message.ID{Shard: c.shard, Offset: v.offset}.String()
+			locate(r, c.shard, v.offset, v.pending)
+		case v.pending != nil:
+			r.Status = queuev1.PushStatus_PUSH_STATUS_QUEUED
+			locate(r, c.shard, 0, v.pending)
 		}
 	}
 	for _, replay := range c.replays {

@@ -10,12 +10,15 @@ import (
 // errNotHappened says that a flush with an unknown outcome turned out not to be in the log.
 var errNotHappened = errors.New("the flush did not reach the log")
 
-// recover finds out whether a flush with an unknown outcome is in the log (R5), and answers as the flush would have.
+// recover finds out whether a flush with an unknown outcome is in the database (R5), and answers as the flush would have.
 func (l *flushLane) recover(ctx context.Context, parts []*part, cause error) ([]store.Appended, error) {
 	l.e.trouble("flush", cause)
 	sought := make([]store.Sought, len(parts))
 	for i, c := range parts {
 		sought[i] = store.Sought{Shard: c.shard, FlushID: c.id, Known: c.known}
+		for _, d := range c.delayed {
+			sought[i].Pending = append(sought[i].Pending, d.p.items[d.item].later.pending)
+		}
 	}
 	results, found, err := l.find(ctx, sought)
 	if err != nil {

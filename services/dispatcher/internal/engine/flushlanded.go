@@ -25,6 +25,9 @@ func (l *flushLane) landed(ctx context.Context, ps []*push, parts []*part, resul
 			messages += len(c.frames)
 			l.keep(c, r, sent)
 		}
+		if fateOf(results[i].Status) == isDone {
+			l.later(c)
+		}
 	}
 	l.e.metrics.flushMessages.Observe(float64(messages))
 	l.e.metrics.pushed.Add(float64(messages))
@@ -113,6 +116,14 @@ func (l *flushLane) keep(c *part, r store.Appended, sent time.Time) {
 	l.e.dbtime.observe(dbTimeOf(r.CreatedAt), sent)
 	l.e.segments.PutDirectory(c.shard, c.dir)
 	l.e.segments.PutBody(c.shard, segcache.NewBody(c.dir, r.CreatedAt, c.enc.Codec, c.enc.Body))
+}
+
+// later tells who moves what is due of what was accepted for later.
+func (l *flushLane) later(c *part) {
+	for _, d := range c.newDelayed() {
+		l.e.metrics.delayed.Inc()
+		l.e.due.accepted(d.AvailableAt)
+	}
 }
 
 // announce wakes who waits here, hints others, and learns newer configurations.

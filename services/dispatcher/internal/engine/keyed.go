@@ -3,7 +3,10 @@ package engine
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"postrider.dev/pkg/pg"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
@@ -16,6 +19,8 @@ type verdict struct {
 	err       error
 	duplicate bool
 	offset    message.Offset // of the first one, where duplicate
+	// pending is set where the item, or the first one, was accepted for later; then offset says nothing.
+	pending *message.Pending
 }
 
 // replay is a request that was seen before, and what the shard answered then.
@@ -29,6 +34,8 @@ type itemAnswer struct {
 	index  int
 	status queuev1.PushStatus
 	offset message.Offset
+	// pending is set where the item was accepted for later.
+	pending *message.Pending
 }
 
 // requestSlot is the place of a request's key among a part's keys.
@@ -45,17 +52,18 @@ func (l *flushLane) flushKeyed(ctx context.Context, ps []*push) error {
 		c.gatherKeys(ps)
 		appends[i] = store.KeyedAppend{Shard: c.shard, Known: c.known, Window: c.window, Keys: c.keys}
 	}
-	encode := func(i int, base message.Offset, states []store.KeyState) (store.Remainder, error) {
+	encode := func(i int, at store.Locked, states []store.KeyState) (store.Remainder, error) {
 		c := parts[i]
-		if refused := c.judge(base, states); refused != nil {
+		if refused := c.judge(at, states); refused != nil {
 			return store.Remainder{}, &refusedError{refused, store.ErrKeyReused}
 		}
 		if err := l.encode(c); err != nil {
 			return store.Remainder{}, err
 		}
 		return store.Remainder{
-			Append: store.Append{Encoded: c.enc, FlushID: c.id},
-			Keys:   c.newKeys(base, states),
+			Append:  store.Append{Encoded: c.enc, FlushID: c.id},
+			Keys:    c.newKeys(at.Base, states),
+			Delayed: c.newDelayed(),
 		}, nil
 	}
 	sctx, cancel := context.WithTimeout(ctx, l.e.cfg.StatementTimeout)
@@ -158,9 +166,10 @@ func (c *part) gatherKeys(ps []*push) {
 	}
 }
 
-// judge decides, under the shard's lock, what is appended at base. It may run twice. It returns a request that reuses its key, if there is one.
-func (c *part) judge(base message.Offset, states []store.KeyState) (refused *push) {
-	c.judged, c.frames, c.owners, c.replays = true, nil, nil, nil
+// judge decides, under the shard's lock, what is appended at at.Base and what is accepted for later. It may run twice. It returns a request that reuses its
+// key, if there is one.
+func (c *part) judge(at store.Locked, states []store.KeyState) (refused *push) {
+	c.judged, c.frames, c.owners, c.replays, c.delayed = true, nil, nil, nil, nil
 	c.verdicts = make([]verdict, len(c.offered))
 	replayed := map[*push]bool{}
 	for _, r := range c.requests {
@@ -173,40 +182,69 @@ func (c *part) judge(base message.Offset, states []store.KeyState) (refused *pus
 			c.replays = append(c.replays, replay{p: r.p, answers: decodeAnswers(state.Answer)})
 		}
 	}
-	first := map[store.KeyID]message.Offset{} // appended by this flush
-	hashes := map[store.KeyID]uint64{}
+	seen := map[store.KeyID]accepted{} // by this flush
 	for i, o := range c.offered {
 		if replayed[o.p] {
 			continue
 		}
-		it := &o.p.items[o.item]
-		if it.keyed {
-			v := &c.verdicts[i]
-			state := states[c.slots[it.key.ID]]
-			at, again := first[it.key.ID]
-			switch {
-			case state.Err != nil, again && hashes[it.key.ID] != it.key.BodyHash:
-				v.err = store.ErrKeyReused
-			case state.Duplicate && c.keys[c.slots[it.key.ID]].BodyHash != it.key.BodyHash:
-				v.err = store.ErrKeyReused
-			case state.Duplicate:
-				v.duplicate, v.offset = true, state.Offset
-			case again:
-				v.duplicate, v.offset = true, at
-			default:
-				first[it.key.ID], hashes[it.key.ID] = base+message.Offset(len(c.frames)), it.key.BodyHash
-			}
-			if v.err != nil || v.duplicate {
-				continue
-			}
+		it, v := &o.p.items[o.item], &c.verdicts[i]
+		if it.keyed && c.judgeKey(it, v, states, seen) {
+			continue
 		}
-		c.frames = append(c.frames, it.frame)
-		c.owners = append(c.owners, o)
+		due, ahead, err := it.later.due(at.Now)
+		switch {
+		case err != nil:
+			v.err = err
+			continue
+		case ahead:
+			v.pending = &message.Pending{ID: it.later.pending, AvailableAt: due}
+			c.delayed = append(c.delayed, o)
+		default:
+			v.offset = at.Base + message.Offset(len(c.frames))
+			c.frames = append(c.frames, it.frame)
+			c.owners = append(c.owners, o)
+		}
+		if it.keyed {
+			seen[it.key.ID] = accepted{hash: it.key.BodyHash, verdict: *v}
+		}
 	}
 	return nil
 }
 
-// newKeys returns the keys to remember with this append.
+// accepted is what became of an item with a key earlier in the same flush.
+type accepted struct {
+	hash    uint64
+	verdict verdict
+}
+
+// judgeKey writes a verdict if the item's key was used before, and reports whether it did.
+func (c *part) judgeKey(it *pushItem, v *verdict, states []store.KeyState, seen map[store.KeyID]accepted) bool {
+	slot := c.slots[it.key.ID]
+	state := states[slot]
+	first, again := seen[it.key.ID]
+	switch {
+	case state.Err != nil,
+		again && first.hash != it.key.BodyHash,
+		state.Duplicate && c.keys[slot].BodyHash != it.key.BodyHash:
+		v.err = store.ErrKeyReused
+	case state.Duplicate:
+		v.duplicate, v.offset = true, state.Offset
+		if p, _, err := message.ParsePending(state.Answer); err == nil {
+			v.pending = &p
+		}
+	case again:
+		*v = first.verdict
+		v.duplicate = true
+	default:
+		return false
+	}
+	return true
+}
+
+// notYet is the offset of a message that has no place in the log.
+const notYet message.Offset = -1
+
+// newKeys returns the keys to remember with this append: of items, of what is accepted for later, whose pending ids are keys too, and of requests.
 func (c *part) newKeys(base message.Offset, states []store.KeyState) []store.NewKey {
 	var keys []store.NewKey
 	for i, o := range c.owners {
@@ -214,40 +252,75 @@ func (c *part) newKeys(base message.Offset, states []store.KeyState) []store.New
 			keys = append(keys, store.NewKey{Key: it.key, Offset: base + message.Offset(i)})
 		}
 	}
+	for i, o := range c.offered {
+		v := &c.verdicts[i]
+		if v.pending == nil || v.duplicate {
+			continue
+		}
+		keys = append(keys, store.NewKey{Key: store.Key{ID: store.KeyID(v.pending.ID)}, Offset: notYet})
+		if it := &o.p.items[o.item]; it.keyed {
+			keys = append(keys, store.NewKey{Key: it.key, Offset: notYet, Answer: v.pending.Append(nil)})
+		}
+	}
 	for _, r := range c.requests {
 		if !states[r.slot].Duplicate {
-			keys = append(keys, store.NewKey{Key: c.keys[r.slot], Offset: base, Answer: c.answersOf(r.p, base)})
+			keys = append(keys, store.NewKey{Key: c.keys[r.slot], Offset: base, Answer: c.answersOf(r.p)})
 		}
 	}
 	return keys
 }
 
-// answersOf encodes what this shard will answer for a request's items.
-func (c *part) answersOf(p *push, base message.Offset) []byte {
-	out := []byte{}
-	for i, o := range c.owners {
-		if o.p == p {
-			out = appendAnswer(out, p.items[o.item].index, queuev1.PushStatus_PUSH_STATUS_QUEUED, base+message.Offset(i))
-		}
-	}
-	for i, o := range c.offered {
-		if o.p != p {
-			continue
-		}
-		switch v := c.verdicts[i]; {
-		case v.err != nil:
-			out = appendAnswer(out, p.items[o.item].index, queuev1.PushStatus_PUSH_STATUS_FAILED, 0)
-		case v.duplicate:
-			out = appendAnswer(out, p.items[o.item].index, queuev1.PushStatus_PUSH_STATUS_DUPLICATE, v.offset)
+// newDelayed returns what is accepted for later.
+func (c *part) newDelayed() []store.Delayed {
+	var out []store.Delayed
+	for i := range c.verdicts { // a part without keys has none
+		if v := &c.verdicts[i]; v.pending != nil && !v.duplicate {
+			o := c.offered[i]
+			out = append(out, store.Delayed{Pending: *v.pending, Frame: o.p.items[o.item].frame.Bytes})
 		}
 	}
 	return out
 }
 
-func appendAnswer(dst []byte, index int, status queuev1.PushStatus, offset message.Offset) []byte {
-	dst = binary.AppendUvarint(dst, uint64(index))
-	dst = binary.AppendUvarint(dst, uint64(status))
-	return binary.AppendUvarint(dst, uint64(offset))
+// answersOf encodes what this shard will answer for a request's items.
+func (c *part) answersOf(p *push) []byte {
+	out := []byte{}
+	for i, o := range c.offered {
+		if o.p != p {
+			continue
+		}
+		v := &c.verdicts[i]
+		a := itemAnswer{index: p.items[o.item].index, status: queuev1.PushStatus_PUSH_STATUS_QUEUED, offset: v.offset, pending: v.pending}
+		switch {
+		case v.err != nil:
+			a.status, a.offset = queuev1.PushStatus_PUSH_STATUS_FAILED, reused
+			if errors.Is(v.err, errTooFar) {
+				a.offset = tooFar
+			}
+		case v.duplicate:
+			a.status = queuev1.PushStatus_PUSH_STATUS_DUPLICATE
+		}
+		out = a.append(out)
+	}
+	return out
+}
+
+// Why an item failed, in the place of its offset.
+const (
+	reused message.Offset = 0
+	tooFar message.Offset = 1
+)
+
+// pendingFlag marks the status of an answer that names a pending id instead of an offset.
+const pendingFlag = 1 << 4
+
+func (a *itemAnswer) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(a.index))
+	if a.pending != nil {
+		return a.pending.Append(binary.AppendUvarint(dst, uint64(a.status)|pendingFlag))
+	}
+	dst = binary.AppendUvarint(dst, uint64(a.status))
+	return binary.AppendUvarint(dst, uint64(a.offset))
 }
 
 // decodeAnswers reads what answersOf wrote. Anything it does not understand is left out: the item keeps its own validation's result.
@@ -256,24 +329,47 @@ func decodeAnswers(b []byte) []itemAnswer {
 	for len(b) > 0 {
 		var v [3]uint64
 		for i := range v {
+			if i == 2 && v[1]&pendingFlag != 0 {
+				break
+			}
 			value, n := binary.Uvarint(b)
 			if n <= 0 {
 				return out
 			}
 			v[i], b = value, b[n:]
 		}
-		out = append(out, itemAnswer{index: int(v[0]), status: queuev1.PushStatus(v[1]), offset: message.Offset(v[2])})
+		a := itemAnswer{index: int(v[0]), status: queuev1.PushStatus(v[1] &^ pendingFlag), offset: message.Offset(v[2])}
+		if v[1]&pendingFlag != 0 {
+			p, rest, err := message.ParsePending(b)
+			if err != nil {
+				return out
+			}
+			a.pending, b = &p, rest
+		}
+		out = append(out, a)
 	}
 	return out
 }
 
 // fill writes the answer into a result.
-func (a itemAnswer) fill(shard message.ShardID, r *queuev1.PushResult) {
+func (a *itemAnswer) fill(shard message.ShardID, r *queuev1.PushResult) {
 	r.Status = a.status
 	if a.status == queuev1.PushStatus_PUSH_STATUS_FAILED {
 		r.Error = itemError(store.ErrKeyReused)
+		if a.offset == tooFar {
+			r.Error = itemError(errTooFar)
+		}
 		return
 	}
-	r.Offset = int64(a.offset)
-	r.MessageId = message.ID{Shard: shard, Offset: a.offset}.String()
+	locate(r, shard, a.offset, a.pending)
+}
+
+// locate writes where a message is, or under which id it waits.
+func locate(r *queuev1.PushResult, shard message.ShardID, offset message.Offset, pending *message.Pending) {
+	if pending != nil {
+		r.MessageId, r.AvailableAt = pending.ID.String(), timestamppb.New(pending.AvailableAt)
+		return
+	}
+	r.Offset = int64(offset)
+	r.MessageId = message.ID{Shard: shard, Offset: offset}.String()
 }

@@ -9,7 +9,7 @@ import (
 type metrics struct {
 	flushes, flushRetries, bisections   prometheus.Counter
 	flushMessages                       prometheus.Histogram
-	pushed, duplicates                  prometheus.Counter
+	pushed, duplicates, delayed, due    prometheus.Counter
 	workCommits, workLost, workSlow     prometheus.Counter
 	workRetries, workNotYet             prometheus.Counter
 	deliveries, acked, nacked           prometheus.Counter
@@ -39,6 +39,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		pushed:        count("messages_pushed_total", "Messages appended."),
 		duplicates:    count("messages_duplicate_total", "Messages not appended because their idempotency key was seen."),
+		delayed:       count("messages_delayed_total", "Messages accepted for later."),
+		due:           count("messages_due_total", "Messages that came due and were appended."),
 		workCommits:   count("work_commits_total", "Changes of a group-shard that were applied."),
 		workLost:      count("work_lost_total", "Changes of a group-shard that met another version."),
 		workSlow:      count("work_slow_total", "Changes of a group-shard made under its row lock."),

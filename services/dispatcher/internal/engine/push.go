@@ -54,7 +54,17 @@ type pushItem struct {
 	frame segment.Frame
 	keyed bool
 	key   store.Key
+	later later
 }
+
+// later is when an item is to be delivered, as it was asked for; the zero value is now.
+type later struct {
+	pending message.PendingID // minted with the item, so that a flush with an unknown outcome can be looked for
+	at      time.Time         // one of the two is set
+	after   time.Duration
+}
+
+func (l *later) is() bool { return l.after > 0 || !l.at.IsZero() }
 
 // Push appends the items of a request. See PushAsync.
 func (e *Engine) Push(ctx context.Context, t tenant.ID, req *queuev1.PushRequest) (*queuev1.PushResponse, error) {
@@ -214,11 +224,14 @@ func (p *push) encode(messages []message.Message, size int) {
 		buf = message.AppendFrame(buf, m)
 		it.frame = segment.Frame{Hash: placement.Hash(m.Partition), Bytes: buf[start:len(buf):len(buf)]}
 		it.shard = placement.Shard(it.frame.Hash, len(p.queue.Shards))
+		if it.later = laterOf(p.req.GetItems()[it.index]); it.later.is() {
+			p.keyed = true // it takes the way on which the database's time is known before anything is written
+		}
 		if key := p.req.GetItems()[it.index].GetIdempotencyKey(); key != "" && p.queue.Config.IdempotencyWindow > 0 {
 			it.keyed, p.keyed = true, true
 			it.key = store.Key{
 				ID:       store.KeyID(message.DedupeKey(p.queue.Shards[it.shard], message.KeyOfMessage, m.Partition, key)),
-				BodyHash: uint64(m.BodyHash()),
+				BodyHash: itemHash(m, p.req.GetItems()[it.index]),
 			}
 		}
 	}
@@ -229,7 +242,7 @@ func (p *push) bodyHash(messages []message.Message) uint64 {
 	h := sha256.New()
 	var b [8]byte
 	for i := range messages {
-		binary.BigEndian.PutUint64(b[:], uint64(messages[i].BodyHash()))
+		binary.BigEndian.PutUint64(b[:], itemHash(&messages[i], p.req.GetItems()[i]))
 		h.Write(b[:])
 		h.Write([]byte(p.req.GetItems()[i].GetIdempotencyKey()))
 		h.Write([]byte{0})
@@ -259,6 +272,9 @@ func fill(m *message.Message, item *queuev1.PushItem) {
 
 func check(c queue.Config, m *message.Message, item *queuev1.PushItem) error {
 	if err := c.CheckMessage(m); err != nil {
+		return err
+	}
+	if err := checkLater(item); err != nil {
 		return err
 	}
 	return queue.CheckOptionalName("idempotency_key", item.GetIdempotencyKey())

@@ -4,25 +4,16 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
-	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/idempotency"
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
-	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/store"
-)
-
-const (
-	defaultPartition = "default"
-	// lookupTimeout bounds a search that has no index.
-	lookupTimeout = 10 * time.Second
 )
 
 // ListDeadLetters implements the contract.
@@ -193,40 +184,4 @@ func redriveOf(req *queuev1.RedriveDeadLettersRequest) (store.RedriveRequest, er
 		out.IDs = append(out.IDs, id)
 	}
 	return out, nil
-}
-
-// LookupMessage implements the contract.
-func (s *Queues) LookupMessage(ctx context.Context, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
-	by, err := caller(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := firstOf(
-		queue.CheckName("queue", req.GetQueue()),
-		queue.CheckOptionalName("partition", req.GetPartition()),
-		queue.CheckName("client_id", req.GetClientId()),
-	); err != nil {
-		return nil, wireError(err)
-	}
-	partition := req.GetPartition()
-	if partition == "" {
-		partition = defaultPartition
-	}
-	q, err := s.control.FindQueue(ctx, by.Tenant, req.GetQueue())
-	if err != nil {
-		return nil, wireError(err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	f, ok, err := s.control.FindByClientID(ctx, q, partition, req.GetClientId())
-	if err != nil {
-		return nil, wireError(err)
-	}
-	if !ok {
-		return nil, apierr.NotFound(ReasonMessageNotFound, "the partition has no message of that client id in the log")
-	}
-	return &queuev1.LookupMessageResponse{
-		MessageId: message.ID{Shard: f.Shard, Offset: f.Offset}.String(), Offset: int64(f.Offset), Payload: f.Payload,
-		ContentType: f.ContentType, Headers: headersOf(f.Headers), CreatedAt: instant(f.CreatedAt.UTC()),
-	}, nil
 }

@@ -47,6 +47,7 @@ func wireError(err error) error {
 		{store.ErrQueueNotFound, apierr.NotFound(ReasonQueueNotFound, "there is no such queue")},
 		{store.ErrGroupNotFound, apierr.NotFound(ReasonGroupNotFound, "the queue has no such group")},
 		{store.ErrDeadLetterNotFound, apierr.NotFound(ReasonDeadLetterNotFound, "the queue has no such dead letter")},
+		{store.ErrMessageNotFound, apierr.NotFound(ReasonMessageNotFound, "the queue has no such message, or not any more")},
 		{store.ErrQueueLeased, apierr.FailedPrecondition(ReasonQueueLeased, "messages of the queue are leased; force deletes it all the same")},
 		{store.ErrTooManyGroups, apierr.FailedPrecondition(ReasonTooManyGroups, "the queue has as many groups as its max_groups allows")},
 		{store.ErrTrimmed, apierr.FailedPrecondition(ReasonDeadLetterTrimmed, "the message was gone when it became a dead letter; there is nothing to redrive")},

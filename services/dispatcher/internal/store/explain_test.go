@@ -107,6 +107,9 @@ func check(t *testing.T, name string, columns map[string][]string, p plan) {
 	}
 	if p.Index != "" {
 		for _, column := range columns[p.Index] {
+			if column == "seq" { // it is there for the order of rows, and nothing asks for one of them
+				continue
+			}
 			if !regexp.MustCompile(`\b` + column + `\b`).MatchString(p.IndexCond) {
 				t.Errorf("%s: index %s is used without its column %s: %q", name, p.Index, column, p.IndexCond)
 			}

@@ -185,24 +185,30 @@ func (s shardStates) of(shard message.ShardID) Appended {
 type Sought struct {
 	Shard   message.ShardID
 	FlushID FlushID
-	Known   message.Offset // a head the shard had before the flush, or 0
+	Known   message.Offset      // a head the shard had before the flush, or 0
+	Pending []message.PendingID // of messages that the flush accepted for later
 }
 
-// FindFlush says whether a flush whose outcome was unknown is in the log: it is if any of its appends is, for they were one transaction. Each append is
-// answered at its index as Flush would have: StatusAppended, or why nothing of it is there. The answer is final: the session that sent the flush
-// is ended and the shards' locks were taken, so nothing can still arrive.
+// FindFlush says whether a flush whose outcome was unknown is in the database: it is if any of its appends or pending ids is, for they were one
+// transaction. Each append is answered at its index as Flush would have: StatusAppended, or why nothing of it is there. The answer is final: the session
+// that sent the flush is ended and the shards' locks were taken, so nothing can still arrive.
 func (s *Store) FindFlush(ctx context.Context, sought []Sought) (results []Appended, found bool, err error) {
 	if err := s.endLost(ctx); err != nil {
 		return nil, false, fmt.Errorf("find flush: %w", err)
 	}
 	shards, known, ids := make([]int64, len(sought)), make([]int64, len(sought)), make([][16]byte, len(sought))
+	var pending [][16]byte
 	for i, a := range sought {
 		shards[i], known[i], ids[i] = int64(a.Shard), int64(a.Known), a.FlushID
+		for _, id := range a.Pending {
+			pending = append(pending, id)
+		}
 	}
 	states, there := shardStates{}, map[message.ShardID]Appended{}
 	err = s.write(ctx, func(conn *pgxpool.Conn) error {
 		clear(states)
 		clear(there)
+		found = false
 		batch := &pgx.Batch{}
 		batch.Queue("begin")
 		batch.Queue(s.sql.text("lock_shards"), shards, make([]int64, len(sought))).Query(states.scan)
@@ -215,6 +221,13 @@ func (s *Store) FindFlush(ctx context.Context, sought []Sought) (results []Appen
 			})
 			return err
 		})
+		if len(pending) > 0 { // their rows among the keys are there also when they are due and moved
+			batch.Queue(s.sql.text("find_keys"), pending).Query(func(rows pgx.Rows) error {
+				found = rows.Next()
+				rows.Close()
+				return rows.Err()
+			})
+		}
 		batch.Queue("commit")
 		return conn.SendBatch(ctx, batch).Close()
 	})

@@ -56,12 +56,19 @@ type NewKey struct {
 type Remainder struct {
 	Append
 
-	Keys []NewKey
+	Keys    []NewKey
+	Delayed []Delayed // in the order in which they are accepted; each MUST have its pending id among Keys
 }
 
-// Encode makes the segment of the i-th KeyedAppend, whose first message gets the offset base; states answers Keys. It runs while the shards are locked:
+// Locked is a shard as it is while its lock is held.
+type Locked struct {
+	Base message.Offset // the next offset
+	Now  time.Time      // by the database's clock, after the wait for the lock
+}
+
+// Encode makes the segment of the i-th KeyedAppend, whose first message gets the offset at.Base; states answers Keys. It runs while the shards are locked:
 // it MUST NOT wait for anything, and it may run twice.
-type Encode func(i int, base message.Offset, states []KeyState) (Remainder, error)
+type Encode func(i int, at Locked, states []KeyState) (Remainder, error)
 
 // FlushKeyed appends like Flush, for messages with idempotency keys. Of racing callers with one key exactly one sees it as new: the lock of
 // the key's shard decides. Two round trips. An error of encode is returned and nothing is written.
@@ -107,9 +114,7 @@ func (s *Store) flushKeyed(ctx context.Context, conn *pgxpool.Conn, appends []Ke
 	if err != nil {
 		return nil, err
 	}
-	var plain []Append
-	var keys []NewKey
-	var keyShards []int64
+	var w keyedWrite
 	for i := range appends {
 		if results[i].Status == StatusGone && appends[i].Known > 0 {
 			return nil, errUnknownHead
@@ -117,23 +122,36 @@ func (s *Store) flushKeyed(ctx context.Context, conn *pgxpool.Conn, appends []Ke
 		if results[i].Status != StatusNothing {
 			continue
 		}
-		rest, err := encode(i, results[i].Base, statesOf(&appends[i], at.keys, at.now))
+		rest, err := encode(i, Locked{Base: results[i].Base, Now: at.now}, statesOf(&appends[i], at.keys, at.now))
 		if err != nil {
 			return nil, err
 		}
 		if rest.Count > 0 {
 			rest.Shard, rest.Known = appends[i].Shard, results[i].Base
-			plain = append(plain, rest.Append)
+			w.plain = append(w.plain, rest.Append)
 		}
 		for _, key := range rest.Keys {
-			keys = append(keys, key)
-			keyShards = append(keyShards, int64(appends[i].Shard))
+			w.keys = append(w.keys, key)
+			w.keyShards = append(w.keyShards, int64(appends[i].Shard))
+		}
+		for _, d := range rest.Delayed {
+			w.delayed = append(w.delayed, d)
+			w.delayedShards = append(w.delayedShards, int64(appends[i].Shard))
 		}
 	}
-	if err := s.commitKeyed(ctx, conn, plain, keys, keyShards, results); err != nil {
+	if err := s.commitKeyed(ctx, conn, w, results); err != nil {
 		return nil, err
 	}
 	return results, nil
+}
+
+// keyedWrite is what one keyed flush writes.
+type keyedWrite struct {
+	plain         []Append
+	keys          []NewKey
+	keyShards     []int64 // of keys
+	delayed       []Delayed
+	delayedShards []int64 // of delayed
 }
 
 // lockedKeys is what was read under the locks.
@@ -211,32 +229,51 @@ func statesOf(a *KeyedAppend, found map[KeyID]foundKey, now time.Time) []KeyStat
 	return states
 }
 
-// commitKeyed writes the segments and keys and commits.
-func (s *Store) commitKeyed(ctx context.Context, conn *pgxpool.Conn, plain []Append, keys []NewKey, keyShards []int64, results []Appended) error {
+// commitKeyed writes the segments, the keys and what is for later, and commits.
+func (s *Store) commitKeyed(ctx context.Context, conn *pgxpool.Conn, w keyedWrite, results []Appended) error {
 	batch := &pgx.Batch{}
-	if len(plain) > 0 {
+	if len(w.plain) > 0 {
 		places := make(map[message.ShardID]int, len(results))
 		for i := range results {
 			places[results[i].Shard] = i
 		}
-		counts := make(map[message.ShardID]int, len(plain))
-		for i := range plain {
-			counts[plain[i].Shard] = plain[i].Count
+		counts := make(map[message.ShardID]int, len(w.plain))
+		for i := range w.plain {
+			counts[w.plain[i].Shard] = w.plain[i].Count
 		}
-		s.queueFlush(batch, plain, func(r Appended) {
+		s.queueFlush(batch, w.plain, func(r Appended) {
 			r.Count = counts[r.Shard]
 			results[places[r.Shard]] = r
 		})
 	}
-	if len(keys) > 0 {
-		ids, offsets, hashes, answers := make([][16]byte, len(keys)), make([]int64, len(keys)), make([]int64, len(keys)), make([][]byte, len(keys))
-		for i, key := range keys {
-			ids[i], offsets[i], hashes[i], answers[i] = key.ID, int64(key.Offset), int64(key.BodyHash), key.Answer
-		}
-		batch.Queue(s.sql.text("put_keys"), ids, keyShards, offsets, hashes, answers)
-	}
+	s.queueKeys(batch, w.keys, w.keyShards)
+	s.queueDelayed(batch, w.delayed, w.delayedShards)
 	batch.Queue("commit")
 	return pg.CommitError(conn.SendBatch(ctx, batch).Close())
+}
+
+// queueKeys adds the write of keys to the batch; shards says where each is.
+func (s *Store) queueKeys(batch *pgx.Batch, keys []NewKey, shards []int64) {
+	if len(keys) == 0 {
+		return
+	}
+	ids, offsets, hashes, answers := make([][16]byte, len(keys)), make([]int64, len(keys)), make([]int64, len(keys)), make([][]byte, len(keys))
+	for i, key := range keys {
+		ids[i], offsets[i], hashes[i], answers[i] = key.ID, int64(key.Offset), int64(key.BodyHash), key.Answer
+	}
+	batch.Queue(s.sql.text("put_keys"), ids, shards, offsets, hashes, answers)
+}
+
+// queueDelayed adds what is for later to the batch; shards says where each goes.
+func (s *Store) queueDelayed(batch *pgx.Batch, delayed []Delayed, shards []int64) {
+	if len(delayed) == 0 {
+		return
+	}
+	ids, at, frames := make([][16]byte, len(delayed)), make([]time.Time, len(delayed)), make([][]byte, len(delayed))
+	for i, d := range delayed {
+		ids[i], at[i], frames[i] = d.ID, d.AvailableAt, d.Frame
+	}
+	batch.Queue(s.sql.text("delayed_put"), ids, shards, at, frames)
 }
 
 // TrimKeys forgets up to most keys older than age, which MUST be no less than the longest window, and returns how many.

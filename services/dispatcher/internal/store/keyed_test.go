@@ -23,13 +23,13 @@ func keyOf(name string) store.KeyID {
 func pushKeyed(b *bench, s *store.Store, shard message.ShardID, keys ...store.Key) (store.Appended, []store.KeyState, error) {
 	var seen []store.KeyState
 	results, err := s.FlushKeyed(b.t.Context(), []store.KeyedAppend{{Shard: shard, Window: time.Hour, Keys: keys}},
-		func(_ int, base message.Offset, states []store.KeyState) (store.Remainder, error) {
+		func(_ int, at store.Locked, states []store.KeyState) (store.Remainder, error) {
 			seen = states
 			var rest store.Remainder
 			var hashes []uint64
 			for i, state := range states {
 				if state.Err == nil && !state.Duplicate {
-					rest.Keys = append(rest.Keys, store.NewKey{Key: keys[i], Offset: base + message.Offset(len(hashes))})
+					rest.Keys = append(rest.Keys, store.NewKey{Key: keys[i], Offset: at.Base + message.Offset(len(hashes))})
 					hashes = append(hashes, keys[i].BodyHash)
 				}
 			}
@@ -131,11 +131,11 @@ func TestWholeRequestIsAnsweredAsTheFirstTime(t *testing.T) {
 	push := func() (store.Appended, store.KeyState) {
 		var state store.KeyState
 		results, err := b.store.FlushKeyed(t.Context(), []store.KeyedAppend{{Shard: shard, Window: time.Hour, Keys: []store.Key{request}}},
-			func(_ int, base message.Offset, states []store.KeyState) (store.Remainder, error) {
+			func(_ int, at store.Locked, states []store.KeyState) (store.Remainder, error) {
 				if state = states[0]; state.Duplicate {
 					return store.Remainder{}, nil
 				}
-				return store.Remainder{Append: appendOf(shard, 1, 2, 3), Keys: []store.NewKey{{Key: request, Offset: base, Answer: []byte("told")}}}, nil
+				return store.Remainder{Append: appendOf(shard, 1, 2, 3), Keys: []store.NewKey{{Key: request, Offset: at.Base, Answer: []byte("told")}}}, nil
 			})
 		require.NoError(t, err)
 		return results[0], state
@@ -156,7 +156,7 @@ func TestKeyedFlushWritesNothingWhenEncodingFails(t *testing.T) {
 	refused := errors.New("refused")
 
 	_, err := b.store.FlushKeyed(t.Context(), []store.KeyedAppend{{Shard: shards[0]}, {Shard: shards[1]}},
-		func(i int, _ message.Offset, _ []store.KeyState) (store.Remainder, error) {
+		func(i int, _ store.Locked, _ []store.KeyState) (store.Remainder, error) {
 			if i == 1 {
 				return store.Remainder{}, refused
 			}
@@ -176,7 +176,7 @@ func TestKeyedFlushSaysWhatIsSealedOrGone(t *testing.T) {
 	b.exec("UPDATE dispatcher.shards SET sealed = true WHERE id = $1", sealed)
 
 	results, err := b.store.FlushKeyed(t.Context(), []store.KeyedAppend{{Shard: sealed}, {Shard: 99_999, Known: 5}, {Shard: good, Known: 1_000}},
-		func(int, message.Offset, []store.KeyState) (store.Remainder, error) {
+		func(int, store.Locked, []store.KeyState) (store.Remainder, error) {
 			return store.Remainder{Append: appendOf(good, 1)}, nil
 		})
 	require.NoError(t, err)

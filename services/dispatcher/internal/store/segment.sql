@@ -33,3 +33,11 @@ FROM unnest(@bases::bigint[]) AS r(base_offset)
 CROSS JOIN LATERAL (
     SELECT * FROM dispatcher.segments WHERE shard_id = @shard AND base_offset = r.base_offset LIMIT 1
 ) s;
+
+-- name: segment_holding
+-- The whole segment that holds an offset, if there is one and the offset is kept: else the one before it, or none.
+SELECT s.base_offset, s.count, s.created_at, s.codec, s.partitions, s.sizes, s.body
+FROM dispatcher.shards h
+CROSS JOIN LATERAL (
+    SELECT * FROM dispatcher.segments WHERE shard_id = @shard AND base_offset <= @at ORDER BY base_offset DESC LIMIT 1) AS s
+WHERE h.id = @shard AND h.tail <= @at;

@@ -16,6 +16,7 @@ const (
 	MaxLease     = 12 * time.Hour
 	MaxWait      = 60 * time.Second
 	maxWindow    = 7 * 24 * time.Hour
+	MaxDelivery  = 366 * 24 * time.Hour // how far ahead a message may be delivered
 )
 
 // Rules is the one table of what the fields of the surface may hold: each field of each request has a line. It returns a fresh copy.
@@ -32,7 +33,7 @@ func Rules() []Rule {
 		"Settlement":                settlementRules(),
 		"RenewRequest":              {name("queue"), required(token("lease")), span("duration", time.Second, MaxLease)},
 		"ReleaseRequest":            {name("queue"), required(token("lease")), list("message_ids", 0, MaxItems)},
-		"LookupMessageRequest":      {name("queue"), optional(name("partition")), name("client_id")},
+		"LookupMessageRequest":      {name("queue"), optional(name("partition")), optional(name("client_id")), token("message_id")},
 		"ConfigureQueueRequest":     {name("queue"), nested("options"), list("reset", 0, 64)},
 		"QueueOptions":              optionRules(),
 		"ListQueuesRequest":         {count("page_size", 0, 1000), token("page_token"), optional(name("prefix"))},
@@ -73,6 +74,8 @@ func pushItemRules() []Rule {
 		{Field: "headers", Check: Headers, Max: HeaderPairs},
 		optional(name("client_id")),
 		optional(name("idempotency_key")),
+		{Field: "deliver_at", Check: Instant},
+		span("delay", 0, MaxDelivery),
 	}
 }
 

@@ -18,6 +18,8 @@ func across(m proto.Message) *domain.Violation {
 		return acrossPop(req)
 	case *queuev1.ConfigureQueueRequest:
 		return acrossConfigure(req)
+	case *queuev1.LookupMessageRequest:
+		return acrossLookup(req)
 	case *queuev1.RedriveDeadLettersRequest:
 		return acrossRedrive(req)
 	}
@@ -90,6 +92,16 @@ func acrossConfigure(req *queuev1.ConfigureQueueRequest) *domain.Violation {
 		if req.GetOptions() != nil && options.Has(fd) {
 			return conflict("ConfigureQueueRequest.reset_or_set", fmt.Sprintf("reset[%d]", i), "an option is either set or reset")
 		}
+	}
+	return nil
+}
+
+func acrossLookup(req *queuev1.LookupMessageRequest) *domain.Violation {
+	switch {
+	case req.GetMessageId() == "" && req.GetClientId() == "":
+		return missing("LookupMessageRequest.which", "client_id", "client_id with its partition, or message_id, is needed")
+	case req.GetMessageId() != "" && (req.GetClientId() != "" || req.GetPartition() != ""):
+		return conflict("LookupMessageRequest.one_name", "message_id", "message_id stands alone: without client_id and partition")
 	}
 	return nil
 }

@@ -144,6 +144,9 @@ func asREST(t *testing.T, p domain.Policy, m proto.Message, c badCase) (path, bo
 		if n, ok := m.(*adminv1.CreateAPIKeyRequest); ok {
 			raw = fmt.Appendf(nil, `{"name":%q,"role":"read"}`, n.GetName())
 		}
+		if p, ok := m.(*queuev1.PushRequest); ok {
+			raw = fmt.Appendf(nil, `{"queue":%q}`, p.GetQueue())
+		}
 	}
 	require.NoError(t, json.Unmarshal(raw, &fields))
 	if c.rest != "" {
@@ -217,6 +220,8 @@ func edit(t *testing.T, fields map[string]json.RawMessage, c badCase) map[string
 		put("group_options", false)
 	case "Settlement":
 		put("settlements", true)
+	case "PushItem":
+		put("items", true)
 	default:
 		fields[c.rule.Field] = json.RawMessage(c.rest)
 	}

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"postrider.dev/pkg/apierr"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
@@ -81,6 +84,12 @@ func requestKey(r *http.Request, inBody string) (string, error) {
 func fillItem(to *queuev1.PushItem, from *jsonscan.Item, i int) *queuev1.ItemError {
 	to.Partition, to.ClientId, to.IdempotencyKey = from.Partition, from.ClientID, from.IdempotencyKey
 	to.ContentType, to.Headers, to.Payload = from.ContentType, from.Headers, from.Payload
+	if from.DeliverAt != nil {
+		to.DeliverAt = timestamppb.New(*from.DeliverAt)
+	}
+	if from.Delay != nil {
+		to.Delay = durationpb.New(*from.Delay)
+	}
 	switch {
 	case from.Err != nil:
 		return &queuev1.ItemError{Code: from.Err.Code, Message: from.Err.Detail, Field: from.Err.Field}

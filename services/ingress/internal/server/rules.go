@@ -41,7 +41,7 @@ func (r *rules) of(d protoreflect.MessageDescriptor) []boundRule {
 }
 
 // itemRules are the rules of PushItem, looked up once: a push may hold a thousand.
-type itemRules struct{ partition, payload, contentType, headers, clientID, key domain.Rule }
+type itemRules struct{ partition, payload, contentType, headers, clientID, key, deliverAt, delay domain.Rule }
 
 func newRules() *rules {
 	r := &rules{byMessage: map[string][]domain.Rule{}}
@@ -51,6 +51,7 @@ func newRules() *rules {
 	into := map[string]*domain.Rule{
 		"partition": &r.item.partition, "payload": &r.item.payload, "content_type": &r.item.contentType,
 		"headers": &r.item.headers, "client_id": &r.item.clientID, "idempotency_key": &r.item.key,
+		"deliver_at": &r.item.deliverAt, "delay": &r.item.delay,
 	}
 	for _, rule := range r.byMessage["PushItem"] {
 		*into[rule.Field] = rule
@@ -182,8 +183,26 @@ func (r *rules) pushItem(it *queuev1.PushItem, i int) *domain.Violation {
 	if v == nil {
 		v = r.item.key.String(it.GetIdempotencyKey())
 	}
+	if v == nil {
+		v = r.itemTime(it)
+	}
 	if v != nil {
 		v.Field = fmt.Sprintf("items[%d].%s", i, v.Field)
 	}
 	return v
+}
+
+// itemTime returns what is wrong with when an item is to be delivered.
+func (r *rules) itemTime(it *queuev1.PushItem) *domain.Violation {
+	at, delay := it.GetDeliverAt(), it.GetDelay()
+	if at != nil && delay != nil {
+		return conflict("PushItem.one_time", "delay", "deliver_at and delay exclude each other")
+	}
+	if at != nil {
+		return r.item.deliverAt.Time(at.IsValid())
+	}
+	if delay != nil {
+		return r.item.delay.Duration(delay.AsDuration(), delay.IsValid())
+	}
+	return nil
 }

@@ -263,9 +263,11 @@ type Queue struct {
 	// Most messages unsettled in any group; all messages where there is no group.
 	Depth int64 `protobuf:"varint,8,opt,name=depth,proto3" json:"depth,omitempty"`
 	// Messages appended per second over the last seconds, as this dispatcher saw it.
-	PushRate      float64 `protobuf:"fixed64,9,opt,name=push_rate,json=pushRate,proto3" json:"push_rate,omitempty"`
-	Groups        int32   `protobuf:"varint,10,opt,name=groups,proto3" json:"groups,omitempty"`
-	DeadLetters   int64   `protobuf:"varint,11,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	PushRate    float64 `protobuf:"fixed64,9,opt,name=push_rate,json=pushRate,proto3" json:"push_rate,omitempty"`
+	Groups      int32   `protobuf:"varint,10,opt,name=groups,proto3" json:"groups,omitempty"`
+	DeadLetters int64   `protobuf:"varint,11,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	// Messages accepted for later and not due yet; they are not in the log.
+	Delayed       int64 `protobuf:"varint,12,opt,name=delayed,proto3" json:"delayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -373,6 +375,13 @@ func (x *Queue) GetGroups() int32 {
 func (x *Queue) GetDeadLetters() int64 {
 	if x != nil {
 		return x.DeadLetters
+	}
+	return 0
+}
+
+func (x *Queue) GetDelayed() int64 {
+	if x != nil {
+		return x.Delayed
 	}
 	return 0
 }
@@ -1842,7 +1851,7 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x05reset\x18\x03 \x03(\tR\x05reset\"c\n" +
 	"\x16ConfigureQueueResponse\x12/\n" +
 	"\x05queue\x18\x01 \x01(\v2\x19.postrider.queue.v1.QueueR\x05queue\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"\xf6\x02\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"\x90\x03\n" +
 	"\x05Queue\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12:\n" +
@@ -1856,7 +1865,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\tpush_rate\x18\t \x01(\x01R\bpushRate\x12\x16\n" +
 	"\x06groups\x18\n" +
 	" \x01(\x05R\x06groups\x12!\n" +
-	"\fdead_letters\x18\v \x01(\x03R\vdeadLetters\"}\n" +
+	"\fdead_letters\x18\v \x01(\x03R\vdeadLetters\x12\x18\n" +
+	"\adelayed\x18\f \x01(\x03R\adelayed\"}\n" +
 	"\x05Shard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04head\x18\x02 \x01(\x03R\x04head\x12\x12\n" +

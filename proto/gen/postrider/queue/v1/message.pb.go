@@ -28,7 +28,7 @@ type PushStatus int32
 
 const (
 	PushStatus_PUSH_STATUS_UNSPECIFIED PushStatus = 0
-	// Durable at (shard, offset).
+	// Durable at (shard, offset), or, if delayed, durable under a pending id until it is due.
 	PushStatus_PUSH_STATUS_QUEUED PushStatus = 1
 	// The idempotency key was seen: message_id is the first one's.
 	PushStatus_PUSH_STATUS_DUPLICATE PushStatus = 2
@@ -323,8 +323,13 @@ type PushItem struct {
 	ClientId string `protobuf:"bytes,5,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	// Remembered per (queue, partition) for the queue's idempotency window. The same key with another body is an error.
 	IdempotencyKey string `protobuf:"bytes,6,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The message is accepted now and appended to the log at this time, by the database's clock, never earlier; a time in the past means now. At most 366 d
+	// ahead. Not beside delay. Messages of one partition that are due at the same instant keep the order in which they were accepted.
+	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	// The same as a time from the moment the message is accepted: 0 (now) to 366 d. Not beside deliver_at.
+	Delay         *durationpb.Duration `protobuf:"bytes,8,opt,name=delay,proto3" json:"delay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PushItem) Reset() {
@@ -397,6 +402,20 @@ func (x *PushItem) GetIdempotencyKey() string {
 		return x.IdempotencyKey
 	}
 	return ""
+}
+
+func (x *PushItem) GetDeliverAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeliverAt
+	}
+	return nil
+}
+
+func (x *PushItem) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
 }
 
 // PushRequest appends up to 1,000 items (32 MiB) to one queue.
@@ -536,12 +555,15 @@ func (x *ItemError) GetField() string {
 
 // PushResult is the fate of one item, in the order of the request.
 type PushResult struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Status    PushStatus             `protobuf:"varint,1,opt,name=status,proto3,enum=postrider.queue.v1.PushStatus" json:"status,omitempty"`
-	MessageId string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// Position in the shard's log, dense from 0 (a string in JSON).
-	Offset        int64      `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	Error         *ItemError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status PushStatus             `protobuf:"varint,1,opt,name=status,proto3,enum=postrider.queue.v1.PushStatus" json:"status,omitempty"`
+	// Where the message is; with available_at a pending id, which begins with p_ and names the message also once it is in the log.
+	MessageId string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Position in the shard's log, dense from 0 (a string in JSON). A delayed message has none yet: over REST the field is left out, over gRPC it is 0.
+	Offset int64      `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Error  *ItemError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	// Set where the message was accepted for later (of a duplicate: the first one): when it is due.
+	AvailableAt   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=available_at,json=availableAt,proto3" json:"available_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -600,6 +622,13 @@ func (x *PushResult) GetOffset() int64 {
 func (x *PushResult) GetError() *ItemError {
 	if x != nil {
 		return x.Error
+	}
+	return nil
+}
+
+func (x *PushResult) GetAvailableAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AvailableAt
 	}
 	return nil
 }
@@ -1729,12 +1758,16 @@ func (x *ReleaseResponse) GetReleased() int32 {
 	return 0
 }
 
-// LookupMessageRequest names a message by its producer's id.
+// LookupMessageRequest names a message by its producer's id, or by the id that the push was answered.
 type LookupMessageRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Partition     string                 `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	ClientId      string                 `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Goes with client_id.
+	Partition string `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The newest message of that client id in the partition's log. Either this or message_id.
+	ClientId string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// A message id or a pending id.
+	MessageId     string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1790,15 +1823,29 @@ func (x *LookupMessageRequest) GetClientId() string {
 	return ""
 }
 
-// LookupMessageResponse shows the newest message with that client id in that partition.
+func (x *LookupMessageRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+// LookupMessageResponse shows the message: the newest with that client id in that partition, or the one of that id.
 type LookupMessageResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MessageId     string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	Payload       []byte                 `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
-	ContentType   string                 `protobuf:"bytes,4,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
-	Headers       map[string]string      `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the message is in the log; a pending id while it waits for its time.
+	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Left out over REST, and 0 over gRPC, while it waits.
+	Offset      int64             `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Payload     []byte            `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
+	ContentType string            `protobuf:"bytes,4,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	Headers     map[string]string `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// When it was committed to the log; absent while it waits.
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Set while the message waits: when it is due.
+	AvailableAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=available_at,json=availableAt,proto3" json:"available_at,omitempty"`
+	Partition     string                 `protobuf:"bytes,8,opt,name=partition,proto3" json:"partition,omitempty"`
+	ClientId      string                 `protobuf:"bytes,9,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1873,6 +1920,27 @@ func (x *LookupMessageResponse) GetCreatedAt() *timestamppb.Timestamp {
 		return x.CreatedAt
 	}
 	return nil
+}
+
+func (x *LookupMessageResponse) GetAvailableAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AvailableAt
+	}
+	return nil
+}
+
+func (x *LookupMessageResponse) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *LookupMessageResponse) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
 }
 
 // One request of the stream with the caller's own number for it.
@@ -2004,14 +2072,17 @@ var File_postrider_queue_v1_message_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/message.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x02\n" +
+	" postrider/queue/v1/message.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x03\n" +
 	"\bPushItem\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12!\n" +
 	"\fcontent_type\x18\x03 \x01(\tR\vcontentType\x12C\n" +
 	"\aheaders\x18\x04 \x03(\v2).postrider.queue.v1.PushItem.HeadersEntryR\aheaders\x12\x1b\n" +
 	"\tclient_id\x18\x05 \x01(\tR\bclientId\x12'\n" +
-	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\x1a:\n" +
+	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\x129\n" +
+	"\n" +
+	"deliver_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x12/\n" +
+	"\x05delay\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05delay\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x01\n" +
@@ -2023,14 +2094,15 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\tItemError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
-	"\x05field\x18\x03 \x01(\tR\x05field\"\xb0\x01\n" +
+	"\x05field\x18\x03 \x01(\tR\x05field\"\xef\x01\n" +
 	"\n" +
 	"PushResult\x126\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1e.postrider.queue.v1.PushStatusR\x06status\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x02 \x01(\tR\tmessageId\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x123\n" +
-	"\x05error\x18\x04 \x01(\v2\x1d.postrider.queue.v1.ItemErrorR\x05error\"d\n" +
+	"\x05error\x18\x04 \x01(\v2\x1d.postrider.queue.v1.ItemErrorR\x05error\x12=\n" +
+	"\favailable_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vavailableAt\"d\n" +
 	"\fPushResponse\x128\n" +
 	"\aresults\x18\x01 \x03(\v2\x1e.postrider.queue.v1.PushResultR\aresults\x12\x1a\n" +
 	"\breplayed\x18\x02 \x01(\bR\breplayed\"\xbd\x01\n" +
@@ -2137,11 +2209,13 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\vmessage_ids\x18\x03 \x03(\tR\n" +
 	"messageIds\"-\n" +
 	"\x0fReleaseResponse\x12\x1a\n" +
-	"\breleased\x18\x01 \x01(\x05R\breleased\"g\n" +
+	"\breleased\x18\x01 \x01(\x05R\breleased\"\x86\x01\n" +
 	"\x14LookupMessageRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x1b\n" +
-	"\tclient_id\x18\x03 \x01(\tR\bclientId\"\xd4\x02\n" +
+	"\tclient_id\x18\x03 \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x04 \x01(\tR\tmessageId\"\xce\x03\n" +
 	"\x15LookupMessageResponse\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
@@ -2150,7 +2224,10 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\fcontent_type\x18\x04 \x01(\tR\vcontentType\x12P\n" +
 	"\aheaders\x18\x05 \x03(\v26.postrider.queue.v1.LookupMessageResponse.HeadersEntryR\aheaders\x129\n" +
 	"\n" +
-	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x1a:\n" +
+	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12=\n" +
+	"\favailable_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vavailableAt\x12\x1c\n" +
+	"\tpartition\x18\b \x01(\tR\tpartition\x12\x1b\n" +
+	"\tclient_id\x18\t \x01(\tR\bclientId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*t\n" +
@@ -2228,50 +2305,54 @@ var file_postrider_queue_v1_message_proto_goTypes = []any{
 	(*PushStreamResponse_Entry)(nil), // 29: postrider.queue.v1.PushStreamResponse.Entry
 	nil,                              // 30: postrider.queue.v1.Delivery.HeadersEntry
 	nil,                              // 31: postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	(*durationpb.Duration)(nil),      // 32: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
+	(*timestamppb.Timestamp)(nil),    // 32: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 33: google.protobuf.Duration
 }
 var file_postrider_queue_v1_message_proto_depIdxs = []int32{
 	27, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
-	5,  // 1: postrider.queue.v1.PushRequest.items:type_name -> postrider.queue.v1.PushItem
-	0,  // 2: postrider.queue.v1.PushResult.status:type_name -> postrider.queue.v1.PushStatus
-	7,  // 3: postrider.queue.v1.PushResult.error:type_name -> postrider.queue.v1.ItemError
-	8,  // 4: postrider.queue.v1.PushResponse.results:type_name -> postrider.queue.v1.PushResult
-	28, // 5: postrider.queue.v1.PushStreamRequest.entries:type_name -> postrider.queue.v1.PushStreamRequest.Entry
-	29, // 6: postrider.queue.v1.PushStreamResponse.entries:type_name -> postrider.queue.v1.PushStreamResponse.Entry
-	1,  // 7: postrider.queue.v1.GroupOptions.mode:type_name -> postrider.queue.v1.GroupMode
-	2,  // 8: postrider.queue.v1.GroupOptions.on_failure:type_name -> postrider.queue.v1.OnFailure
-	32, // 9: postrider.queue.v1.PopRequest.wait:type_name -> google.protobuf.Duration
-	32, // 10: postrider.queue.v1.PopRequest.lease:type_name -> google.protobuf.Duration
-	12, // 11: postrider.queue.v1.PopRequest.group_options:type_name -> postrider.queue.v1.GroupOptions
-	18, // 12: postrider.queue.v1.PopRequest.settle:type_name -> postrider.queue.v1.AckRequest
-	30, // 13: postrider.queue.v1.Delivery.headers:type_name -> postrider.queue.v1.Delivery.HeadersEntry
-	33, // 14: postrider.queue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
-	33, // 15: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	14, // 16: postrider.queue.v1.PopResponse.deliveries:type_name -> postrider.queue.v1.Delivery
-	19, // 17: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
-	32, // 18: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
-	7,  // 19: postrider.queue.v1.PopResponse.settle_error:type_name -> postrider.queue.v1.ItemError
-	16, // 20: postrider.queue.v1.PopResponse.pop_maintenance:type_name -> postrider.queue.v1.PopMaintenance
-	3,  // 21: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
-	32, // 22: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
-	17, // 23: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
-	4,  // 24: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
-	7,  // 25: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
-	19, // 26: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
-	32, // 27: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
-	33, // 28: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	32, // 29: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
-	31, // 30: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	33, // 31: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
-	6,  // 32: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
-	9,  // 33: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
-	7,  // 34: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	32, // 1: postrider.queue.v1.PushItem.deliver_at:type_name -> google.protobuf.Timestamp
+	33, // 2: postrider.queue.v1.PushItem.delay:type_name -> google.protobuf.Duration
+	5,  // 3: postrider.queue.v1.PushRequest.items:type_name -> postrider.queue.v1.PushItem
+	0,  // 4: postrider.queue.v1.PushResult.status:type_name -> postrider.queue.v1.PushStatus
+	7,  // 5: postrider.queue.v1.PushResult.error:type_name -> postrider.queue.v1.ItemError
+	32, // 6: postrider.queue.v1.PushResult.available_at:type_name -> google.protobuf.Timestamp
+	8,  // 7: postrider.queue.v1.PushResponse.results:type_name -> postrider.queue.v1.PushResult
+	28, // 8: postrider.queue.v1.PushStreamRequest.entries:type_name -> postrider.queue.v1.PushStreamRequest.Entry
+	29, // 9: postrider.queue.v1.PushStreamResponse.entries:type_name -> postrider.queue.v1.PushStreamResponse.Entry
+	1,  // 10: postrider.queue.v1.GroupOptions.mode:type_name -> postrider.queue.v1.GroupMode
+	2,  // 11: postrider.queue.v1.GroupOptions.on_failure:type_name -> postrider.queue.v1.OnFailure
+	33, // 12: postrider.queue.v1.PopRequest.wait:type_name -> google.protobuf.Duration
+	33, // 13: postrider.queue.v1.PopRequest.lease:type_name -> google.protobuf.Duration
+	12, // 14: postrider.queue.v1.PopRequest.group_options:type_name -> postrider.queue.v1.GroupOptions
+	18, // 15: postrider.queue.v1.PopRequest.settle:type_name -> postrider.queue.v1.AckRequest
+	30, // 16: postrider.queue.v1.Delivery.headers:type_name -> postrider.queue.v1.Delivery.HeadersEntry
+	32, // 17: postrider.queue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	32, // 18: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	14, // 19: postrider.queue.v1.PopResponse.deliveries:type_name -> postrider.queue.v1.Delivery
+	19, // 20: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
+	33, // 21: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
+	7,  // 22: postrider.queue.v1.PopResponse.settle_error:type_name -> postrider.queue.v1.ItemError
+	16, // 23: postrider.queue.v1.PopResponse.pop_maintenance:type_name -> postrider.queue.v1.PopMaintenance
+	3,  // 24: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
+	33, // 25: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
+	17, // 26: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
+	4,  // 27: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
+	7,  // 28: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
+	19, // 29: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
+	33, // 30: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
+	32, // 31: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	33, // 32: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
+	31, // 33: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	32, // 34: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
+	32, // 35: postrider.queue.v1.LookupMessageResponse.available_at:type_name -> google.protobuf.Timestamp
+	6,  // 36: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
+	9,  // 37: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
+	7,  // 38: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_message_proto_init() }

@@ -68,7 +68,7 @@ type QueueServiceClient interface {
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 	// Release gives messages of a lease back at once, without charging an attempt.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
-	// LookupMessage finds a message by the client id its producer gave it, while it is in the log.
+	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id.
 	LookupMessage(ctx context.Context, in *LookupMessageRequest, opts ...grpc.CallOption) (*LookupMessageResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
 	ConfigureQueue(ctx context.Context, in *ConfigureQueueRequest, opts ...grpc.CallOption) (*ConfigureQueueResponse, error)
@@ -301,7 +301,7 @@ type QueueServiceServer interface {
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	// Release gives messages of a lease back at once, without charging an attempt.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
-	// LookupMessage finds a message by the client id its producer gave it, while it is in the log.
+	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id.
 	LookupMessage(context.Context, *LookupMessageRequest) (*LookupMessageResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
 	ConfigureQueue(context.Context, *ConfigureQueueRequest) (*ConfigureQueueResponse, error)

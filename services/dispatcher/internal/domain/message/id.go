@@ -20,9 +20,12 @@ const (
 )
 
 // String is the base-58 text of the ID: shard and offset as one 128-bit number, without leading zeros.
-func (id ID) String() string {
+func (id ID) String() string { return base58(uint64(id.Shard), uint64(id.Offset)) }
+
+// base58 is the text of a 128-bit number.
+func base58(hi, lo uint64) string {
 	var buf [maxIDText]byte
-	hi, lo, at := uint64(id.Shard), uint64(id.Offset), len(buf)
+	at := len(buf)
 	for hi != 0 || lo != 0 {
 		var r uint64
 		hi, r = bits.Div64(0, hi, base)
@@ -39,14 +42,26 @@ func (id ID) String() string {
 
 // ParseID reads what String wrote. Every ID has exactly one text; anything else is refused with an *invalid.Error.
 func ParseID(text string) (ID, error) {
-	if text == "" || len(text) > maxIDText {
-		return ID{}, invalid.New(invalid.IDMalformed, "message_id", "must be 1 to %d characters of base-58", maxIDText)
+	hi, lo, err := parseBase58(text)
+	if err != nil {
+		return ID{}, err
 	}
-	var hi, lo uint64
+	id := ID{Shard: ShardID(hi), Offset: Offset(lo)}
+	if id.Shard < 0 || id.Offset < 0 || id.String() != text {
+		return ID{}, invalid.New(invalid.IDMalformed, "message_id", "names no message")
+	}
+	return id, nil
+}
+
+// parseBase58 reads a number of at most 128 bits; it may have leading zeros.
+func parseBase58(text string) (hi, lo uint64, err error) {
+	if text == "" || len(text) > maxIDText {
+		return 0, 0, invalid.New(invalid.IDMalformed, "message_id", "must be 1 to %d characters of base-58", maxIDText)
+	}
 	for i := range len(text) {
 		d := strings.IndexByte(alphabet, text[i])
 		if d < 0 {
-			return ID{}, invalid.New(invalid.IDMalformed, "message_id", "character %d is not base-58", i+1)
+			return 0, 0, invalid.New(invalid.IDMalformed, "message_id", "character %d is not base-58", i+1)
 		}
 		over, high := bits.Mul64(hi, base)
 		carry, low := bits.Mul64(lo, base)
@@ -54,12 +69,8 @@ func ParseID(text string) (ID, error) {
 		lo, c = bits.Add64(low, uint64(d), 0)
 		hi, c = bits.Add64(high, carry, c)
 		if over != 0 || c != 0 {
-			return ID{}, invalid.New(invalid.IDMalformed, "message_id", "names no message")
+			return 0, 0, invalid.New(invalid.IDMalformed, "message_id", "names no message")
 		}
 	}
-	id := ID{Shard: ShardID(hi), Offset: Offset(lo)}
-	if id.Shard < 0 || id.Offset < 0 || id.String() != text {
-		return ID{}, invalid.New(invalid.IDMalformed, "message_id", "names no message")
-	}
-	return id, nil
+	return hi, lo, nil
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
@@ -55,6 +56,14 @@ func (c Config) CheckMessage(m *message.Message) error {
 	}
 	if size += len(m.Payload); size > c.MaxMessageBytes {
 		return invalid.New(invalid.MessageTooLarge, "payload", "payload and headers are %d bytes, max_message_bytes is %d", size, c.MaxMessageBytes)
+	}
+	return nil
+}
+
+// CheckDeliveryDelay refuses to keep a message longer than MaxDeliveryDelay, or for less than no time.
+func CheckDeliveryDelay(field string, d time.Duration) error {
+	if d < 0 || d > MaxDeliveryDelay {
+		return invalid.New(invalid.OutOfRange, field, "is %v ahead, 0 to %v is allowed", d, MaxDeliveryDelay)
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ const (
 	MinGroups                = 1
 	DefaultGroups            = 100
 	MaxGroups                = 10_000
-	MaxDelay                 = 12 * time.Hour // of a nack
+	MaxDelay                 = 12 * time.Hour       // of a nack
+	MaxDeliveryDelay         = 366 * 24 * time.Hour // of a message, from its acceptance on
 )
 
 // Options are the settings somebody chose; nil means the default. This is what is stored, so that a default may change.

@@ -19,6 +19,8 @@ const (
 	CodeMissing       = "MISSING_FIELD"
 	CodeConflict      = "CONFLICTING_FIELDS"
 	CodeOutOfRange    = "OUT_OF_RANGE"
+	CodeDuration      = "INVALID_DURATION"
+	CodeTime          = "INVALID_TIME"
 )
 
 // Error says where and why a body was refused.

@@ -65,7 +65,7 @@ func TestEnvelopeFaultsAreNamed(t *testing.T) {
 func TestOneBadItemLeavesTheOthersGood(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 129) + strings.Repeat("]", 129)
-	body := `{"items":[{"payload":1},{"payload":` + deep + `},{"payload_base64":"!"},{"partition":"p"},{"payload":1,"payload_base64":""},{"payload_base64":"aGk="}]}`
+	body := `{"items":[{"payload":1},{"payload":` + deep + `},{"payload_base64":"!"},{"partition":"p"},{"payload":1,"payload_base64":""},{"payload":1,"deliver_at":"soon"},{"payload":1,"delay":"1"},{"payload_base64":"aGk="}]}`
 
 	push, err := jsonscan.ParsePush([]byte(body), 10)
 
@@ -78,8 +78,8 @@ func TestOneBadItemLeavesTheOthersGood(t *testing.T) {
 		}
 		codes = append(codes, it.Err.Code)
 	}
-	require.Equal(t, []string{"", jsonscan.CodeTooDeep, jsonscan.CodeInvalidBase64, jsonscan.CodeMissing, jsonscan.CodeConflict, ""}, codes)
-	require.Equal(t, "hi", string(push.Items[5].Payload))
+	require.Equal(t, []string{"", jsonscan.CodeTooDeep, jsonscan.CodeInvalidBase64, jsonscan.CodeMissing, jsonscan.CodeConflict, jsonscan.CodeTime, jsonscan.CodeDuration, ""}, codes)
+	require.Equal(t, "hi", string(push.Items[7].Payload))
 }
 
 func TestTheShortFormIsOneItem(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // Item is one message of a push body.
@@ -15,6 +16,9 @@ type Item struct {
 	Headers        map[string]string
 	// Payload points into the body when JSON is set, and is the decoded payload_base64 otherwise.
 	Payload []byte
+	// DeliverAt and Delay are nil where the item does not say.
+	DeliverAt *time.Time
+	Delay     *time.Duration
 	// JSON tells that the payload was given as `payload`.
 	JSON bool
 	// Err is set when the item alone is at fault: the others are good. It is nil for a structural fault, which fails the whole body.
@@ -113,6 +117,8 @@ type itemParser struct {
 	scan      *Scanner
 	base64    bool
 	base64Err bool
+	timeErr   bool
+	spanErr   bool
 	depth     int
 }
 
@@ -135,6 +141,10 @@ func (it *itemParser) field(name string) (err error) {
 		it.ClientID, err = s.Text(name)
 	case "idempotency_key":
 		it.IdempotencyKey, err = s.Text(name)
+	case "deliver_at":
+		err = it.time(name)
+	case "delay":
+		err = it.span(name)
 	case "headers":
 		err = Under(name, it.headers())
 	default:
@@ -153,6 +163,28 @@ func (it *itemParser) decode(field string) error {
 	if !it.JSON {
 		it.Payload = decoded
 	}
+	return nil
+}
+
+// time reads an instant; one that is none is the item's fault alone.
+func (it *itemParser) time(field string) error {
+	text, err := it.scan.Text(field)
+	if err != nil {
+		return err
+	}
+	at, wrong := time.Parse(time.RFC3339Nano, text)
+	it.DeliverAt, it.timeErr = &at, wrong != nil
+	return nil
+}
+
+// span is time for a duration.
+func (it *itemParser) span(field string) error {
+	text, err := it.scan.Text(field)
+	if err != nil {
+		return err
+	}
+	d, wrong := time.ParseDuration(text)
+	it.Delay, it.spanErr = &d, wrong != nil
 	return nil
 }
 
@@ -176,6 +208,10 @@ func (it *itemParser) finish(at int) {
 		fault(CodeMissing, "payload", "payload or payload_base64 is needed")
 	case it.base64Err:
 		fault(CodeInvalidBase64, "payload_base64", "not base64 in the standard alphabet with padding")
+	case it.timeErr:
+		fault(CodeTime, "deliver_at", `not an RFC 3339 time such as "2030-01-02T15:04:05Z"`)
+	case it.spanErr:
+		fault(CodeDuration, "delay", `not a duration such as "30s" or "1.5s"`)
 	case it.depth > MaxDepth:
 		fault(CodeTooDeep, "payload", fmt.Sprintf("nested deeper than %d levels", MaxDepth))
 	}

@@ -16,12 +16,8 @@ import (
 	"postrider.dev/services/ingress/internal/domain/jsonscan"
 )
 
-// Codes beside those of jsonscan.
-const (
-	CodeDuration = "INVALID_DURATION"
-	CodeTime     = "INVALID_TIME"
-	CodeEnum     = "ENUM_UNKNOWN"
-)
+// CodeEnum stands beside the codes of jsonscan.
+const CodeEnum = "ENUM_UNKNOWN"
 
 // Decoder reads bodies. The zero value reads any message.
 type Decoder struct {
@@ -206,7 +202,7 @@ func duration(s *jsonscan.Scanner, into *durationpb.Duration, name string) error
 	}
 	v, err := time.ParseDuration(text)
 	if err != nil {
-		return jsonscan.Fail(CodeDuration, at, name, `not a duration such as "30s" or "1.5s"`)
+		return jsonscan.Fail(jsonscan.CodeDuration, at, name, `not a duration such as "30s" or "1.5s"`)
 	}
 	proto.Merge(into, durationpb.New(v))
 	return nil
@@ -221,7 +217,7 @@ func timestamp(s *jsonscan.Scanner, into *timestamppb.Timestamp, name string) er
 	}
 	v, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return jsonscan.Fail(CodeTime, at, name, `not an RFC 3339 time such as "2030-01-02T15:04:05Z"`)
+		return jsonscan.Fail(jsonscan.CodeTime, at, name, `not an RFC 3339 time such as "2030-01-02T15:04:05Z"`)
 	}
 	proto.Merge(into, timestamppb.New(v))
 	return nil

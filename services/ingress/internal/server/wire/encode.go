@@ -52,8 +52,13 @@ func appendMessage(b []byte, m protoreflect.Message) []byte {
 	return append(b, '}')
 }
 
-// leftOut says that the message lists something whose payload it does not carry: it has the payload's size instead.
+// leftOut says that a field would tell nothing: the payload of what is listed, which has the payload's size instead, and the offset of a message that waits
+// for its time.
 func leftOut(m protoreflect.Message, fd protoreflect.FieldDescriptor) bool {
+	if fd.Name() == "offset" {
+		due := m.Descriptor().Fields().ByName("available_at")
+		return due != nil && m.Has(due)
+	}
 	size := m.Descriptor().Fields().ByName("payload_bytes")
 	return fd.Name() == "payload" && size != nil && len(m.Get(fd).Bytes()) == 0 && m.Get(size).Int() > 0
 }

@@ -73,7 +73,7 @@ func TestPayloadsAreWrittenByTheirType(t *testing.T) {
 func TestFieldsAtFaultAreNamedWithTheirPlace(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]jsonscan.Error{
-		`{"settle":{"settlements":[{},{"delay":"x"}]}}`: {Code: wire.CodeDuration, Field: "settle.settlements[1].delay", Offset: 38},
+		`{"settle":{"settlements":[{},{"delay":"x"}]}}`: {Code: jsonscan.CodeDuration, Field: "settle.settlements[1].delay", Offset: 38},
 		`{"group_options":{"mode":"fast"}}`:             {Code: wire.CodeEnum, Field: "group_options.mode", Offset: 25},
 		`{"group_options":{"mode":1}}`:                  {Code: jsonscan.CodeWrongType, Field: "group_options.mode", Offset: 25},
 		`{"group_options":[]}`:                          {Code: jsonscan.CodeWrongType, Field: "group_options", Offset: 17},

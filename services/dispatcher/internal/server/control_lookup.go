@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"postrider.dev/pkg/apierr"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/invalid"
+	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/store"
+)
+
+const (
+	defaultPartition = "default"
+	// lookupTimeout bounds a search that has no index.
+	lookupTimeout = 10 * time.Second
+)
+
+// LookupMessage implements the contract.
+func (s *Queues) LookupMessage(ctx context.Context, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkLookup(req); err != nil {
+		return nil, wireError(err)
+	}
+	q, err := s.control.FindQueue(ctx, by.Tenant, req.GetQueue())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	if req.GetMessageId() != "" {
+		return s.lookupID(ctx, q, req.GetMessageId())
+	}
+	partition := req.GetPartition()
+	if partition == "" {
+		partition = defaultPartition
+	}
+	f, ok, err := s.control.FindByClientID(ctx, q, partition, req.GetClientId())
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if !ok {
+		return nil, apierr.NotFound(ReasonMessageNotFound, "the partition has no message of that client id in the log")
+	}
+	return foundOf(f), nil
+}
+
+// checkLookup accepts a client id with its partition, or a message id, and not both.
+func checkLookup(req *queuev1.LookupMessageRequest) error {
+	if err := firstOf(queue.CheckName("queue", req.GetQueue()), queue.CheckOptionalName("partition", req.GetPartition())); err != nil {
+		return err
+	}
+	if req.GetMessageId() == "" {
+		return queue.CheckName("client_id", req.GetClientId())
+	}
+	if req.GetClientId() != "" || req.GetPartition() != "" {
+		return invalid.New(invalid.OutOfRange, "message_id", "must not be given beside client_id or partition")
+	}
+	return nil
+}
+
+// lookupID finds a message by its place, or by the pending id under which it was accepted.
+func (s *Queues) lookupID(ctx context.Context, q store.Queue, text string) (*queuev1.LookupMessageResponse, error) {
+	if !message.IsPendingID(text) {
+		id, err := message.ParseID(text)
+		if err != nil {
+			return nil, wireError(err)
+		}
+		f, err := s.control.FindByID(ctx, q, id)
+		if err != nil {
+			return nil, wireError(err)
+		}
+		return foundOf(f), nil
+	}
+	id, err := message.ParsePendingID(text)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	f, err := s.control.FindPending(ctx, q, id)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	resp := foundOf(f.Found)
+	if !f.AvailableAt.IsZero() {
+		resp.MessageId, resp.Offset, resp.CreatedAt, resp.AvailableAt = id.String(), 0, nil, instant(f.AvailableAt)
+	}
+	return resp, nil
+}
+
+func foundOf(f store.Found) *queuev1.LookupMessageResponse {
+	return &queuev1.LookupMessageResponse{
+		MessageId: message.ID{Shard: f.Shard, Offset: f.Offset}.String(), Offset: int64(f.Offset), Payload: f.Payload,
+		ContentType: f.ContentType, Headers: headersOf(f.Headers), CreatedAt: instant(f.CreatedAt.UTC()),
+		Partition: f.Partition, ClientId: f.ClientID,
+	}
+}
