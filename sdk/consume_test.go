@@ -267,3 +267,26 @@ func TestMessagesBehindADeadLetterAreGivenBack(t *testing.T) {
 	require.Equal(t, []string{"last-try", "bad", "after-bad"}, handled, "a reject does not stop its partition")
 	require.Equal(t, []string{"behind"}, n.back[0].GetMessageIds())
 }
+
+func TestAConsumerAsksAgainNowAndThenWhilePopsAreInMaintenanceAndThenGoesOn(t *testing.T) {
+	t.Parallel()
+	var asked []time.Time
+	n := start(t, &node{onPop: func(i int, _ *queuev1.PopRequest) (*queuev1.PopResponse, error) {
+		asked = append(asked, time.Now())
+		if i < 3 {
+			return &queuev1.PopResponse{PopMaintenance: &queuev1.PopMaintenance{Reason: "moving"}}, nil
+		}
+		return leased(time.Minute, [2]string{"p1", "fine"}), nil
+	}})
+	c := dial(t, n)
+	ctx, cancel := context.WithCancel(t.Context())
+
+	err := c.Consume(ctx, "q", func(context.Context, *postrider.Delivery) error {
+		cancel()
+		return nil
+	}, postrider.ConsumeOptions{})
+
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, asked[1].Sub(asked[0]), 400*time.Millisecond, "it asked again at once")
+	require.GreaterOrEqual(t, asked[2].Sub(asked[1]), 400*time.Millisecond, "it asked again at once")
+}

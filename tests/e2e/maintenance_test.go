@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestAForgedHintChangesNoMode(t *testing.T) {
 	require.NoError(t, forger.Publish(t.Context(), "postrider:hints", frame))
 	eventually(t, func() error {
 		if metric(t, f.Hosts[1], `postrider_meshhint_hints_total{source="carrier"}`) <= heard {
-			return fmt.Errorf("the forged hint has not arrived")
+			return errors.New("the forged hint has not arrived")
 		}
 		return nil
 	})

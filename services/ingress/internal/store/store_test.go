@@ -41,6 +41,17 @@ CREATE FUNCTION mesh.directory() RETURNS TABLE (node_id text, host_id text, zone
     started_at timestamptz, heartbeat_at timestamptz, version text) LANGUAGE sql AS
 $$ SELECT 'n', 'h', 'z', 'dispatcher', 'online', '{"internal":"a:1"}'::jsonb, '2030-01-01Z'::timestamptz, '2030-01-02Z'::timestamptz, 'v' $$;
 -- +goose StatementEnd
+CREATE TABLE mesh.rows (name text, enabled boolean, reason text, changed_at timestamptz, changed_by text, version bigint);
+INSERT INTO mesh.rows VALUES ('maintenance', false, '', NULL, '', 0), ('pop_maintenance', false, '', NULL, '', 0);
+-- +goose StatementBegin
+CREATE FUNCTION mesh.modes() RETURNS SETOF mesh.rows LANGUAGE sql AS 'SELECT * FROM mesh.rows ORDER BY name';
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE FUNCTION mesh.set_mode(p_name text, p_enabled boolean, p_reason text, p_by text) RETURNS TABLE (name text, enabled boolean, reason text,
+    changed_at timestamptz, changed_by text, version bigint, changed boolean) LANGUAGE sql AS $$
+    UPDATE mesh.rows SET enabled = $2, reason = $3, changed_at = '2030-01-01Z', changed_by = $4, version = version + 1 WHERE name = $1
+    RETURNING name, enabled, reason, changed_at, changed_by, version, $3 <> 'as it was' $$;
+-- +goose StatementEnd
 `)
 }
 
@@ -222,4 +233,31 @@ func TestADatabaseThatIsAwayIsToldApart(t *testing.T) {
 	require.Error(t, err)
 	_, err = st.Key(ctx, "none")
 	require.ErrorIs(t, err, domain.ErrNotFound, "a new connection serves")
+}
+
+func TestAModeAndItsAuditEntryCommitTogetherAndNoChangeIsNoEntry(t *testing.T) {
+	t.Parallel()
+	st, db := setup(t)
+	want := domain.Mode{
+		Name: "pop_maintenance", Enabled: true, Reason: "moving", ChangedAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), ChangedBy: "key:admin", Version: 1,
+	}
+
+	set, err := st.SetMode(t.Context(), admin(), domain.Mode{Name: "pop_maintenance", Enabled: true, Reason: "moving"})
+	require.NoError(t, err)
+	listed, err := st.Modes(t.Context())
+	require.NoError(t, err)
+	_, err = st.SetMode(t.Context(), admin(), domain.Mode{Name: "pop_maintenance", Enabled: true, Reason: "as it was"})
+	require.NoError(t, err)
+
+	set.ChangedAt, listed[1].ChangedAt = set.ChangedAt.UTC(), listed[1].ChangedAt.UTC()
+	require.Equal(t, want, set)
+	require.Equal(t, []domain.Mode{{Name: "maintenance"}, want}, listed)
+	require.Equal(t, []string{"default key:admin mode.set mode/pop_maintenance"}, audited(t, db))
+	_, err = db.Exec(t.Context(), "DROP TABLE audit.outbox")
+	require.NoError(t, err)
+	_, err = st.SetMode(t.Context(), admin(), domain.Mode{Name: "maintenance", Enabled: true})
+	require.Error(t, err)
+	listed, err = st.Modes(t.Context())
+	require.NoError(t, err)
+	require.False(t, listed[0].Enabled, "it was set without its entry")
 }
