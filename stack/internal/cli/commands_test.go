@@ -99,6 +99,8 @@ func TestADelayedPushIsToldItsTimeAndCounted(t *testing.T) {
 	require.EqualValues(t, 0, at["offset"])
 	require.NotContains(t, later, "offset")
 	require.Contains(t, later, "available_at")
+	require.Contains(t, s.must("lookup", "reminders", later["message_id"].(string)), " of partition default waits until ")
+	require.Contains(t, s.must("lookup", "reminders", at["message_id"].(string)), " of partition default at offset 0, since ")
 	require.Contains(t, s.must("queue", "show", "reminders"), "2 delayed messages wait for their time")
 	for _, args := range [][]string{{"--at", "tomorrow"}, {"--at", "2001-02-03T04:05:06Z", "--delay", "1s"}, {"--delay", "9000h"}} {
 		_, _, err := s.run(append([]string{"push", "reminders", "x"}, args...)...)

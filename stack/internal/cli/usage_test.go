@@ -35,6 +35,8 @@ func TestAWrongCallEndsWithCodeTwoAndSaysHowItIsRight(t *testing.T) {
 		{"queue lst", "did you mean ls"},
 		{"dlq what", `no command "what"`},
 		{"dlq redrive orders", "--group"},
+		{"lookup orders", "name a message"},
+		{"lookup orders m --client-id c", "name a message"},
 		{"ack orders lease --nack", "name the messages"},
 		{"ack orders lease m --nack --reject", "not both"},
 		{"ack orders lease --delay 5s", "--delay goes with --nack"},
