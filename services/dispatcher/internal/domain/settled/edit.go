@@ -12,11 +12,12 @@ const maxSlide = 4096
 // nearSlide is how far the pair follows even what is taken ahead of the others: where all consumers ask by name, that is progress.
 const nearSlide = 2
 
-// Edit collects what becomes settled, without touching its Set. The zero Edit is ready for Begin and may be used again.
+// Edit collects what becomes settled, or unsettled again, without touching its Set. The zero Edit is ready for Begin and may be used again.
 type Edit struct {
 	set     *Set
 	hot     Hot
 	touched map[ChunkNo]*bitmap // chunks outside the new hot pair, decoded
+	reopen  Offset              // the lowest offset that was unsettled; the set's low one if none was
 	changed bool
 }
 
@@ -31,11 +32,11 @@ type Diff struct {
 
 // Begin starts an edit of s, forgetting any other.
 func (e *Edit) Begin(s *Set) {
-	e.set, e.hot, e.changed = s, s.hot, false
+	e.set, e.hot, e.reopen, e.changed = s, s.hot, s.low, false
 	clear(e.touched)
 }
 
-// Changed tells whether anything new is settled.
+// Changed tells whether anything was settled or unsettled.
 func (e *Edit) Changed() bool { return e.changed }
 
 // Has tells whether o is settled, by the set or by the edit.
@@ -65,6 +66,19 @@ func (e *Edit) Settle(o Offset, slide bool) {
 		return
 	}
 	e.chunk(no)[at/8] |= 1 << (at % 8)
+}
+
+// Unsettle takes the mark of o away. The pair stays where it is.
+func (e *Edit) Unsettle(o Offset) {
+	no, at := chunkOf(o), int(o%ChunkLen)
+	e.changed = true
+	e.reopen = min(e.reopen, o)
+	if no == e.hot.Chunk || no == e.hot.Chunk+1 {
+		at += int(no-e.hot.Chunk) * ChunkLen
+		e.hot.Bits[at/8] &^= 1 << (at % 8)
+		return
+	}
+	e.chunk(no)[at/8] &^= 1 << (at % 8)
 }
 
 // slide makes to the first chunk of the hot pair; to is above the present one. What is left behind is kept in touched.
@@ -115,7 +129,7 @@ func (e *Edit) put(no ChunkNo, m *bitmap) {
 
 // Diff is what the edit changes, rows in order. It shares nothing with the Edit.
 func (e *Edit) Diff() Diff {
-	d := Diff{Hot: e.hot, Low: e.set.low, Below: e.set.below}
+	d := Diff{Hot: e.hot, Low: e.reopen, Below: e.set.below}
 	for _, no := range slices.Sorted(maps.Keys(e.touched)) {
 		row, had := e.set.chunks[no]
 		if had && no < e.set.hot.Chunk {

@@ -23,6 +23,21 @@ func Start(at Offset) Hot {
 	return h
 }
 
+// StartWith is the set of a group that begins at an offset and is done with marked ones behind it.
+func StartWith(at Offset, done *Marks) *Set {
+	s := &Set{hot: Start(at), chunks: map[ChunkNo]Chunk{}}
+	s.low = s.Next(0)
+	var e Edit
+	e.Begin(s)
+	for o := range done.All() {
+		if o >= at {
+			e.Settle(o, false)
+		}
+	}
+	s.Apply(e.Diff())
+	return s
+}
+
 // New builds a set of a row's hot pair and all its chunk rows, in any order. It takes over their data.
 func New(hot Hot, rows []Chunk) (*Set, error) {
 	s := &Set{hot: hot, chunks: make(map[ChunkNo]Chunk, len(rows))}

@@ -17,6 +17,14 @@ type model struct {
 
 func (m *model) has(o settled.Offset) bool { return o < m.start || m.done[o] }
 
+func (m *model) unsettle(o settled.Offset) {
+	for at := o; at < m.start; at++ {
+		m.done[at] = true
+	}
+	m.start = min(m.start, o)
+	delete(m.done, o)
+}
+
 func (m *model) next(o settled.Offset) settled.Offset {
 	for m.has(o) {
 		o++
@@ -53,14 +61,19 @@ func TestSetEqualsAMapOfDoneOffsets(t *testing.T) {
 				if rapid.Bool().Draw(t, "near low") {
 					from = min(m.next(s.Low()), head-1)
 				}
-				slide := rapid.Bool().Draw(t, "slide")
+				slide, back := rapid.Bool().Draw(t, "slide"), rapid.IntRange(0, 3).Draw(t, "back") == 0
 				for o := from; o < min(head, from+settled.Offset(rapid.SampledFrom([]int{1, 3, 4000, 9000}).Draw(t, "run"))); o++ {
+					if back {
+						edit.Unsettle(o)
+						m.unsettle(o)
+						continue
+					}
 					edit.Settle(o, slide)
 					if o >= m.start {
 						m.done[o] = true
 					}
 				}
-				require.True(t, edit.Has(from))
+				require.Equal(t, !back, edit.Has(from))
 			}
 			d := edit.Diff()
 			s.Apply(d)
@@ -73,6 +86,28 @@ func TestSetEqualsAMapOfDoneOffsets(t *testing.T) {
 			check(t, m, s)
 			reload(t, s, d, rows)
 		}
+	})
+}
+
+func TestStartWithIsDoneWithTheMarksAndWhatLiesBefore(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{start: settled.Offset(rapid.IntRange(0, head).Draw(t, "start")), done: map[settled.Offset]bool{}}
+		var marks settled.Marks
+		for _, o := range rapid.SliceOf(rapid.IntRange(0, head-1)).Draw(t, "marks") {
+			marks.Add(settled.Offset(o))
+			if settled.Offset(o) >= m.start {
+				m.done[settled.Offset(o)] = true
+			}
+		}
+
+		s := settled.StartWith(m.start, &marks)
+
+		check(t, m, s)
+		again, err := settled.New(*s.Hot(), s.Rows())
+		require.NoError(t, err)
+		require.Equal(t, again.Low(), s.Low())
+		require.Equal(t, again.Below(), s.Below())
 	})
 }
 

@@ -15,6 +15,9 @@ func (p *planner) finish() {
 		*c = Change{ID: v.id, From: v.version, To: v.version + 1, Drop: true, effects: c.effects}
 		return
 	}
+	if c.Reset {
+		return
+	}
 	for _, l := range p.leases {
 		switch {
 		case l.open == 0:
@@ -28,7 +31,7 @@ func (p *planner) finish() {
 		}
 	}
 	p.finishRows()
-	if len(c.LeaseInserts)+len(c.LeaseUpdates)+len(c.LeaseDeletes)+len(c.RetryUpserts)+len(c.RetryDeletes) == 0 && !p.edit.Changed() {
+	if len(c.LeaseInserts)+len(c.LeaseUpdates)+len(c.LeaseDeletes)+len(c.RetryUpserts)+len(c.RetryDeletes) == 0 && !p.edit.Changed() && !c.Sought {
 		return
 	}
 	c.To = c.From + 1
@@ -104,6 +107,11 @@ func (v *View) Commit(c Change, stamp Stamp) {
 	v.now = max(v.now, stamp.At)
 	if c.Drop {
 		v.dropped = true
+		return
+	}
+	if c.Sought {
+		v.commitSeek(p, c, stamp)
+		p.backs = p.backs[:0]
 		return
 	}
 	v.done.Apply(p.diff)
@@ -213,13 +221,13 @@ func (v *View) Refresh(s Snapshot) error {
 	if s.Row.ID != v.id || s.Row.Version < v.version {
 		return fmt.Errorf("group-shard %d version %d, refreshed with %d version %d: %w", v.id, v.version, s.Row.ID, s.Row.Version, ErrCorrupt)
 	}
-	low := v.done.Low()
+	low, before := v.done.Low(), v.version
 	known := v.forgetRows()
 	if err := v.read(s); err != nil {
 		return err
 	}
 	v.plan.seq++
-	if v.done.Low() < low { // moved back: what was admitted says nothing about what is unsettled again
+	if v.sought > before || v.done.Low() < low { // what was admitted says nothing about what is unsettled again
 		v.restart()
 		return nil
 	}

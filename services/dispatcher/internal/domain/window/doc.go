@@ -38,6 +38,8 @@
 //     gives back (nack, release, reclaim) is handed out from the next plan on (Outcome.Again).
 //   - Bounds are absolute (MaxAdmitted and its neighbours). Admission is on demand and in offset order; a key lists at most MaxListed
 //     messages and then one number; blocked keys give their lists up when room is needed.
+//   - A seek says where the group stands, forgets leases and failures of what it is about, and is planned alone. A view that is older
+//     forgets what it admitted (Row.Sought): what is unsettled again may lie anywhere below its frontier.
 //   - Releases leave no trace; Attempt counts hand-outs that were not released.
 //
 // # Use

@@ -18,6 +18,7 @@ func SetLeaseLimits(v *View, leases, messages int) { v.lim.leases, v.lim.leased 
 // Rows is everything of a view that comes from rows, comparable.
 type Rows struct {
 	Version Version
+	Sought  Version
 	Low     Offset
 	Below   int64
 	Hot     any
@@ -28,7 +29,7 @@ type Rows struct {
 
 // RowsOf returns what the view believes to be in the database.
 func RowsOf(v *View) Rows {
-	r := Rows{Version: v.version, Low: v.done.Low(), Below: v.done.Below(), Hot: *v.done.Hot(), Chunks: v.done.Rows()}
+	r := Rows{Version: v.version, Sought: v.sought, Low: v.done.Low(), Below: v.done.Below(), Hot: *v.done.Hot(), Chunks: v.done.Rows()}
 	for l := v.oldest; l != nil; l = l.next {
 		text := fmt.Appendf(nil, "%d until %d for %q alone %v:", l.epoch, l.expires, l.holder, l.alone)
 		for _, e := range l.entries {

@@ -26,6 +26,7 @@ type world struct {
 	checker *windowtest.Checker
 	views   []*window.View
 	tokens  []token // every lease ever granted
+	start   window.Offset
 	keys    int
 	small   bool
 	changes int
@@ -51,7 +52,7 @@ func newWorld(t *rapid.T) *world {
 	for w.log.Head() < start {
 		w.log.Append(make([]uint64, start)...)
 	}
-	w.mem = windowtest.NewMem(7, start)
+	w.start, w.mem = start, windowtest.NewMem(7, start)
 	w.checker = windowtest.NewChecker(w.policy, start, w.log.Hash)
 	return w
 }
@@ -80,6 +81,9 @@ func (w *world) push() {
 
 func (w *world) requests() []window.Request {
 	var list []window.Request
+	if rapid.IntRange(0, 7).Draw(w.t, "seek") == 0 {
+		return append(list, w.seek())
+	}
 	for range rapid.IntRange(1, 4).Draw(w.t, "requests") {
 		list = append(list, w.request())
 	}
@@ -126,6 +130,23 @@ func (w *world) request() window.Request {
 		}
 	}
 	return &window.Reclaim{Max: rapid.IntRange(0, 2).Draw(t, "max")}
+}
+
+// seek is about the whole shard or one key, perhaps with messages that were deleted.
+func (w *world) seek() *window.Seek {
+	t := w.t
+	s := &window.Seek{To: window.Offset(rapid.IntRange(max(0, int(w.start)-12), int(w.log.Head())).Draw(t, "to"))}
+	if w.log.Head() > 0 && rapid.IntRange(0, 3).Draw(t, "with deleted") == 0 {
+		s.Deleted = &settled.Marks{}
+		for range rapid.IntRange(1, 4).Draw(t, "deleted") {
+			s.Deleted.Add(window.Offset(rapid.IntRange(0, int(w.log.Head())-1).Draw(t, "offset")))
+		}
+	}
+	if s.Keyed = rapid.Bool().Draw(t, "keyed"); s.Keyed {
+		s.Hash = uint64(rapid.IntRange(1, w.keys).Draw(t, "key")) * 1000
+		s.Members = w.log.Members(s.Hash)
+	}
+	return s
 }
 
 // token prefers recent leases, which are likelier to be alive.

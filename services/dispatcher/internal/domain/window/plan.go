@@ -29,6 +29,7 @@ type planner struct {
 	granted []*leaseState // new
 	backs   []entry       // left a lease unsettled; filled by Commit
 	diff    settled.Diff  // of the edit
+	fresh   *settled.Set  // of a seek that begins anew
 	loose   []entry       // settled without having been leased
 	again   []*key        // freed by this plan, or served and not exhausted: their turn comes last
 	took    int           // messages in granted leases
@@ -66,6 +67,10 @@ func (v *View) Plan(now DBTime, draw Draw, requests []Request) (Change, []Outcom
 		for i := range outcomes {
 			outcomes[i] = Outcome{Result: Stale, Refusal: true, Stop: StopAlreadyGone}
 		}
+		return p.change, outcomes
+	}
+	if p.soughtAlone(requests, outcomes) {
+		p.finish()
 		return p.change, outcomes
 	}
 	for i, r := range requests {
@@ -109,7 +114,7 @@ func (p *planner) begin(v *View, draw Draw) {
 	p.keys, p.leases, p.codes, p.granted = p.keys[:0], p.leases[:0], p.codes[:0], p.granted[:0]
 	p.loose, p.again, p.rowOrder = p.loose[:0], p.again[:0], p.rowOrder[:0]
 	clear(p.rows)
-	p.reclaimed, p.ordinal, p.took = false, 0, 0
+	p.reclaimed, p.ordinal, p.took, p.fresh = false, 0, 0, nil
 }
 
 // touch resets a key's scratch when this plan meets it first.

@@ -79,6 +79,7 @@ type Row struct {
 	Low            Offset  // first unsettled offset
 	UnsettledBelow int64   // unsettled offsets in chunk rows below the hot pair
 	LeaseLow       Version // no open lease was granted by an older version, so a cold read starts here
+	Sought         Version // that of the last seek, 0 = none: what was admitted before says nothing about what is unsettled again
 }
 
 // LeaseRow is one open lease. Entries is opaque to the store (EncodeEntries).
@@ -101,7 +102,7 @@ type RetryRow struct {
 	LastError     string
 }
 
-// Request is one wish laid before Plan: *Pop, *Settle, *SettleAt, *Renew, *Release, *Reclaim or *Drop.
+// Request is one wish laid before Plan: *Pop, *Settle, *SettleAt, *Renew, *Release, *Reclaim, *Seek or *Drop.
 type Request interface{ request() }
 
 // Pop asks for a lease over ready messages.
@@ -242,6 +243,8 @@ const (
 	StopAdmitted         // MaxAdmitted ready messages are listed: take those first
 	StopLeased           // drop: something is leased
 	StopAlreadyGone      // the group-shard is dropped by this same plan
+	StopNotAlone         // seek: there are other requests in the plan, and none of them is carried out
+	StopWide             // seek of a partition: beyond MaxSeekChunks
 )
 
 // Message is one message handed out.
@@ -267,8 +270,11 @@ type Outcome struct {
 	Messages []Message
 
 	// Settle: one result an item. Release, Reclaim: how many messages came back.
-	Items []ItemResult
-	Count int
+	// Seek: how many leases lost messages, and how many; From is the first unsettled message before (MaxOffset: a partition had none).
+	Items  []ItemResult
+	Count  int
+	Leases int
+	From   Offset
 }
 
 // ItemResult answers one item of a Settle.
@@ -288,6 +294,8 @@ type Change struct {
 	From, To  Version
 	NotBefore DBTime // 0 = none
 	Drop      bool   // delete the row and everything of the group-shard; the other fields are empty then
+	Sought    bool   // a seek: sought_version becomes To
+	Reset     bool   // with Sought: every chunk, lease and retry row goes, but for ChunkUpserts
 
 	Hot            settled.Hot
 	Low            Offset

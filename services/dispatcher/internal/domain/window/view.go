@@ -14,6 +14,7 @@ import (
 type View struct {
 	id      GroupShardID
 	version Version
+	sought  Version // the last seek was the change to this version
 	policy  Policy
 	shared  bool // mode shared
 	blocks  bool // a waiting message holds what lies behind it
@@ -86,7 +87,7 @@ func (v *View) read(s Snapshot) error {
 			rows = append(rows, r.row)
 		}
 	}
-	v.version, v.done, v.out = s.Row.Version, *done, offsets{}
+	v.version, v.sought, v.done, v.out = s.Row.Version, s.Row.Sought, *done, offsets{}
 	v.leases, v.expiry, v.oldest, v.newest, v.leased = make(map[Epoch]*leaseState, len(s.Leases)), nil, nil, nil, 0
 	v.retries, v.waiting, v.rowsBehind = make(map[Offset]*retry, len(rows)), nil, 0
 	if err := v.readLeases(s.Leases); err != nil {

@@ -24,6 +24,7 @@ const (
 	RuleCharge  Rule = "a failure is charged to the message that failed, and to no neighbour"
 	RuleAlone   Rule = "a suspect travels alone"
 	RuleRefusal Rule = "a refusal is true"
+	RuleSeek    Rule = "a seek fences what is leased, forgets failures, and the place alone decides what is done"
 	RuleRows    Rule = "rows say what the outcomes said"
 )
 
@@ -142,6 +143,8 @@ func (c *Checker) Check(r Record) {
 			c.renew(req, r.Outcomes[i])
 		case *window.Release:
 			c.release(req, r.Outcomes[i])
+		case *window.Seek:
+			c.seek(req, r.Outcomes[i])
 		}
 	}
 	c.bits.Apply(settled.Diff{

@@ -5,6 +5,7 @@ package windowtest
 import (
 	"sort"
 
+	"postrider.dev/services/dispatcher/internal/domain/settled"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 )
 
@@ -59,6 +60,19 @@ func (l *Log) Search(from window.Offset, hash uint64) (window.Directory, bool) {
 		}
 	}
 	return window.Directory{}, false
+}
+
+// Members are all messages of this hash.
+func (l *Log) Members(hash uint64) *settled.Marks {
+	m := &settled.Marks{}
+	for _, d := range l.dirs {
+		for i, h := range d.Hashes {
+			if h == hash {
+				m.Add(d.Base + window.Offset(i))
+			}
+		}
+	}
+	return m
 }
 
 // Feed answers one need the way an engine does.

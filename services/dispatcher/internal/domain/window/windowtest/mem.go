@@ -101,6 +101,15 @@ func (m *Mem) ApplyAt(c window.Change, at window.DBTime) (window.Stamp, error) {
 	}
 	m.row = window.Row{
 		ID: m.row.ID, Version: c.To, Shard: m.row.Shard, Hot: c.Hot, Low: c.Low, UnsettledBelow: c.UnsettledBelow, LeaseLow: c.LeaseLow,
+		Sought: m.row.Sought,
+	}
+	if c.Sought {
+		m.row.Sought = c.To
+	}
+	if c.Reset {
+		clear(m.chunks)
+		clear(m.leases)
+		clear(m.retries)
 	}
 	for _, no := range c.ChunkDeletes {
 		delete(m.chunks, no)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/domain/settled"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 )
 
@@ -145,6 +146,9 @@ func (d *driver) load() *window.View {
 }
 
 func (d *driver) requests(v *window.View) []window.Request {
+	if d.rnd.IntN(12) == 0 {
+		return []window.Request{d.seek()}
+	}
 	var list []window.Request
 	for range 1 + d.rnd.IntN(3) {
 		switch kind := d.rnd.IntN(10); {
@@ -164,6 +168,19 @@ func (d *driver) requests(v *window.View) []window.Request {
 		}
 	}
 	return list
+}
+
+// seek goes anywhere, with the whole shard or one key, around a message that was deleted.
+func (d *driver) seek() *window.Seek {
+	s := &window.Seek{To: window.Offset(d.rnd.Int64N(int64(d.log.Head()) + 1)), Deleted: &settled.Marks{}}
+	if d.log.Head() > 0 {
+		s.Deleted.Add(window.Offset(d.rnd.Int64N(int64(d.log.Head()))))
+	}
+	if s.Keyed = d.rnd.IntN(2) == 0; s.Keyed {
+		s.Hash = uint64(1+d.rnd.IntN(5)) << 60
+		s.Members = d.log.Members(s.Hash)
+	}
+	return s
 }
 
 func (d *driver) token() window.Outcome {
