@@ -63,6 +63,23 @@ func (c *Client) DeleteGroup(ctx context.Context, queue, group string) error {
 	return err
 }
 
+// Seek moves a group, or one partition of it, to a place in the log: back to get messages again, forward to skip them. What is leased then is fenced off.
+func (c *Client) Seek(ctx context.Context, queue, group string, to Place) (*queuev1.SeekGroupResponse, error) {
+	ctx = once(ctx)
+	return again(ctx, func() (*queuev1.SeekGroupResponse, error) {
+		return c.queues.SeekGroup(ctx, &queuev1.SeekGroupRequest{
+			Queue: queue, Group: group, Partition: to.Partition, To: to.At, Offsets: to.Offsets,
+		})
+	})
+}
+
+// Place is where a group is to stand: At or Offsets.
+type Place struct {
+	Partition string  // only this one; empty: the whole queue
+	At        string  // "earliest", "latest" or an RFC 3339 time
+	Offsets   []int64 // one for each shard; with a partition that of its shard
+}
+
 // Lookup finds the newest message with a client id in a partition.
 func (c *Client) Lookup(ctx context.Context, queue, partition, clientID string) (*queuev1.LookupMessageResponse, error) {
 	return again(ctx, func() (*queuev1.LookupMessageResponse, error) {

@@ -104,6 +104,7 @@ func cases() []testCase {
 		{"queues are listed, shown and deleted", listShowDelete},
 		{"partitions are listed", listPartitions},
 		{"groups are created and deleted", groups},
+		{"a group is moved back and forth", seekGroup},
 		{"a message is found by its client id", lookup},
 		{"a delayed message is accepted now and comes when it is due", delayed},
 		{"a duplicate of a delayed message is told its pending id", delayedDuplicate},

@@ -59,6 +59,10 @@ func (c overGRPC) DeleteGroup(ctx context.Context, req *queuev1.DeleteGroupReque
 	return c.queue.DeleteGroup(ctx, req)
 }
 
+func (c overGRPC) SeekGroup(ctx context.Context, req *queuev1.SeekGroupRequest) (*queuev1.SeekGroupResponse, error) {
+	return c.queue.SeekGroup(ctx, req)
+}
+
 func (c overGRPC) ListDeadLetters(ctx context.Context, req *queuev1.ListDeadLettersRequest) (*queuev1.ListDeadLettersResponse, error) {
 	return c.queue.ListDeadLetters(ctx, req)
 }

@@ -64,6 +64,11 @@ func (c overREST) DeleteGroup(ctx context.Context, req *queuev1.DeleteGroupReque
 	return resp, c.call(ctx, http.MethodDelete, queue(req.GetQueue())+"/groups/"+url.PathEscape(req.GetGroup()), req, resp, "queue", "group")
 }
 
+func (c overREST) SeekGroup(ctx context.Context, req *queuev1.SeekGroupRequest) (*queuev1.SeekGroupResponse, error) {
+	resp := &queuev1.SeekGroupResponse{}
+	return resp, c.call(ctx, http.MethodPost, queue(req.GetQueue())+"/groups/"+url.PathEscape(req.GetGroup())+"/seek", req, resp, "queue", "group")
+}
+
 func (c overREST) ListDeadLetters(ctx context.Context, req *queuev1.ListDeadLettersRequest) (*queuev1.ListDeadLettersResponse, error) {
 	resp := &queuev1.ListDeadLettersResponse{}
 	return resp, c.call(ctx, http.MethodGet, queue(req.GetQueue())+"/dead-letters", req, resp, "queue")

@@ -179,6 +179,8 @@ func TestEveryControlActionLeavesAnAuditEntryWithItsActor(t *testing.T) {
 		_, err = c.Redrive(t.Context(), "orders", d.GetId())
 		require.NoError(t, err)
 	}
+	_, err = c.Seek(t.Context(), "orders", "g", postrider.Place{At: "latest"})
+	require.NoError(t, err)
 	require.NoError(t, c.DeleteGroup(t.Context(), "orders", "g"))
 	require.NoError(t, c.DeleteQueue(t.Context(), "orders", true))
 	_, err = surface(h, admin.GetSecret()).RevokeAPIKey(t.Context(), &adminv1.RevokeAPIKeyRequest{Id: victim})
@@ -195,7 +197,7 @@ func TestEveryControlActionLeavesAnAuditEntryWithItsActor(t *testing.T) {
 		require.NotContains(t, actor+resource, admin.GetSecret())
 	}
 	require.NoError(t, rows.Err())
-	for _, action := range []string{"queue.configure", "group.create", "dead_letter.redrive", "group.delete", "queue.delete", "key.revoke"} {
+	for _, action := range []string{"queue.configure", "group.create", "dead_letter.redrive", "group.seek", "group.delete", "queue.delete", "key.revoke"} {
 		require.Contains(t, by[action], admin.GetKey().GetId(), action)
 	}
 	for _, action := range []string{"tenant.create", "key.create"} {

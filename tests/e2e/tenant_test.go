@@ -67,6 +67,7 @@ func (o owned) requests() map[string][]string {
 		"GET /v1/queues/{queue}/partitions":            {q + "/partitions", "", "404 200"},
 		"POST /v1/queues/{queue}/groups":               {q + "/groups", `{"group":"giraffe-group"}`, "200"},
 		"DELETE /v1/queues/{queue}/groups/{group}":     {q + "/groups/giraffe-group", "", "404 200"},
+		"POST /v1/queues/{queue}/groups/{group}/seek":  {q + "/groups/giraffe-group/seek", `{"to":"latest"}`, "404 200"},
 		"GET /v1/queues/{queue}/dead-letters":          {q + "/dead-letters", "", "404 200"},
 		"GET /v1/queues/{queue}/dead-letters/{id}":     {q + "/dead-letters/" + o.letter, "", "404"},
 		"POST /v1/queues/{queue}/dead-letters/redrive": {q + "/dead-letters/redrive", `{"ids":["` + o.letter + `"]}`, "404 200"},

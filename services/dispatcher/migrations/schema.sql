@@ -82,7 +82,8 @@ CREATE TABLE dispatcher.group_shards (
     unsettled_below bigint DEFAULT 0 NOT NULL,
     lease_low bigint DEFAULT 0 NOT NULL,
     chunks_version bigint DEFAULT 0 NOT NULL,
-    retries_version bigint DEFAULT 0 NOT NULL
+    retries_version bigint DEFAULT 0 NOT NULL,
+    sought_version bigint DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000', vacuum_truncate='false');
 ALTER TABLE ONLY dispatcher.group_shards ALTER COLUMN hot SET STORAGE PLAIN;

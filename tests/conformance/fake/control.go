@@ -163,6 +163,41 @@ func (c *control) DeleteGroup(ctx context.Context, req *queuev1.DeleteGroupReque
 	return &queuev1.DeleteGroupResponse{}, nil
 }
 
+func (c *control) SeekGroup(ctx context.Context, req *queuev1.SeekGroupRequest) (*queuev1.SeekGroupResponse, error) {
+	tenant, end := c.begin(ctx, req)
+	defer end()
+	q, err := c.need(tenant, req.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	g := q.groups[req.GetGroup()]
+	if g == nil {
+		return nil, apierr.NotFound("GROUP_NOT_FOUND", "there is no group of that name")
+	}
+	head := int64(len(q.messages))
+	to := map[string]int64{"earliest": 0, "latest": head}[req.GetTo()]
+	if offsets := req.GetOffsets(); len(offsets) > 0 {
+		if len(offsets) > 1 || offsets[0] > head {
+			return nil, apierr.InvalidArgument("OUT_OF_RANGE", "offsets", "is not in the log")
+		}
+		to = offsets[0]
+	}
+	open := slices.Sorted(maps.Values(g.leased))
+	resp := &queuev1.SeekGroupResponse{FencedLeases: int32(len(slices.Compact(open))), FencedMessages: int64(len(g.leased))}
+	from := int64(0)
+	for g.settled[from] {
+		from++
+	}
+	resp.Positions = []*queuev1.SeekGroupResponse_Position{{ShardId: q.id, From: from, To: to}}
+	clear(g.settled)
+	clear(g.leased)
+	clear(g.leases)
+	for offset := range to {
+		g.settled[offset] = true
+	}
+	return resp, nil
+}
+
 func (c *control) LookupMessage(ctx context.Context, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
 	tenant, end := c.begin(ctx, req)
 	defer end()

@@ -32,6 +32,10 @@ func controlCalls(b *bench, id string) map[string]func(context.Context) error {
 			_, err := b.DeleteGroup(ctx, &queuev1.DeleteGroupRequest{Queue: "q", Group: "g"})
 			return err
 		},
+		"SeekGroup": func(ctx context.Context) error {
+			_, err := b.SeekGroup(ctx, &queuev1.SeekGroupRequest{Queue: "q", Group: "g", To: "latest"})
+			return err
+		},
 		"ListDeadLetters": func(ctx context.Context) error {
 			_, err := b.ListDeadLetters(ctx, &queuev1.ListDeadLettersRequest{Queue: "q"})
 			return err

@@ -44,7 +44,7 @@ func TestEveryFieldIsCheckedBeforeAnythingIsDone(t *testing.T) {
 	b := newBench(t)
 	r := &rules{bench: b, ctx: b.as("a")}
 	for _, add := range []func(){
-		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules,
+		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.seekRules,
 	} {
 		add()
 	}
@@ -97,6 +97,10 @@ func (r *rules) nameRules() {
 				return err
 			},
 			func() error {
+				_, err := r.SeekGroup(r.ctx, &queuev1.SeekGroupRequest{Queue: name, Group: "g", To: "latest"})
+				return err
+			},
+			func() error {
 				_, err := r.ListDeadLetters(r.ctx, &queuev1.ListDeadLettersRequest{Queue: name})
 				return err
 			},
@@ -118,6 +122,10 @@ func (r *rules) nameRules() {
 		})
 		r.add(reason, "group", func() error {
 			_, err := r.DeleteGroup(r.ctx, &queuev1.DeleteGroupRequest{Queue: "q", Group: name})
+			return err
+		})
+		r.add(reason, "group", func() error {
+			_, err := r.SeekGroup(r.ctx, &queuev1.SeekGroupRequest{Queue: "q", Group: name, To: "latest"})
 			return err
 		})
 		r.add(reason, "client_id", func() error {

@@ -19,6 +19,8 @@ const (
 	partRetryUpserts
 	partRetryDeletes
 	partDeadLetters
+	partSought
+	partReset
 	partsEnd
 )
 
@@ -37,6 +39,12 @@ func partNames(parts int) []string {
 	names := []string{"work_cas"}
 	if parts&partNotBefore != 0 {
 		names[0] = "work_cas_not_before"
+	}
+	if parts&partSought != 0 { // and nothing of it was waited for
+		names[0] = "work_cas_sought"
+	}
+	if parts&partReset != 0 {
+		names = append(names, "work_reset")
 	}
 	for i, name := range []string{
 		"work_chunk_upserts", "work_chunk_deletes", "work_lease_inserts", "work_lease_updates", "work_lease_deletes",
@@ -60,7 +68,7 @@ func (w workBook) text(parts int) string {
 		blocks = append(blocks, w.sql[name].raw)
 	}
 	result := "work_result"
-	if parts&partNotBefore != 0 {
+	if parts&partNotBefore != 0 && parts&partSought == 0 {
 		result = "work_result_not_before"
 	}
 	w.sql.text(result) // is there
@@ -90,6 +98,8 @@ func partsOf(c *window.Change) int {
 		partRetryUpserts: len(c.RetryUpserts) > 0,
 		partRetryDeletes: len(c.RetryDeletes) > 0,
 		partDeadLetters:  len(c.DeadLetters) > 0,
+		partSought:       c.Sought,
+		partReset:        c.Reset,
 	} {
 		if has {
 			parts |= part
@@ -100,11 +110,14 @@ func partsOf(c *window.Change) int {
 
 // changeArgs returns the arguments of the statement for c, in the order of its parts.
 func changeArgs(c *window.Change) []any {
-	writesChunks := len(c.ChunkUpserts)+len(c.ChunkDeletes) > 0
-	writesRetries := len(c.RetryUpserts)+len(c.RetryDeletes) > 0
+	writesChunks := len(c.ChunkUpserts)+len(c.ChunkDeletes) > 0 || c.Reset
+	writesRetries := len(c.RetryUpserts)+len(c.RetryDeletes) > 0 || c.Reset
 	args := []any{c.To, int64(c.Hot.Chunk), c.Hot.Bits[:], c.Low, c.UnsettledBelow, c.LeaseLow, writesChunks, writesRetries, c.ID, c.From}
 	if c.NotBefore != 0 {
 		args = append(args, c.NotBefore.Time())
+	}
+	if c.Reset {
+		args = append(args, pairKey(c.ID, 0), pairKey(c.ID, lastOfPair), chunkKeys(c))
 	}
 	args = appendChunkArgs(args, c)
 	args = appendLeaseArgs(args, c)
@@ -114,11 +127,11 @@ func changeArgs(c *window.Change) []any {
 
 func appendChunkArgs(args []any, c *window.Change) []any {
 	if n := len(c.ChunkUpserts); n > 0 {
-		keys, encodings, data := make([][16]byte, n), make([]int16, n), make([][]byte, n)
+		encodings, data := make([]int16, n), make([][]byte, n)
 		for i, u := range c.ChunkUpserts {
-			keys[i], encodings[i], data[i] = pairKey(c.ID, uint64(u.No)), int16(u.Encoding), notNil(u.Data)
+			encodings[i], data[i] = int16(u.Encoding), notNil(u.Data)
 		}
-		args = append(args, keys, encodings, data)
+		args = append(args, chunkKeys(c), encodings, data)
 	}
 	if n := len(c.ChunkDeletes); n > 0 {
 		keys := make([][16]byte, n)
@@ -128,6 +141,15 @@ func appendChunkArgs(args []any, c *window.Change) []any {
 		args = append(args, keys)
 	}
 	return args
+}
+
+// chunkKeys are the keys of the chunk rows that c writes.
+func chunkKeys(c *window.Change) [][16]byte {
+	keys := make([][16]byte, len(c.ChunkUpserts))
+	for i, u := range c.ChunkUpserts {
+		keys[i] = pairKey(c.ID, uint64(u.No))
+	}
+	return keys
 }
 
 func appendLeaseArgs(args []any, c *window.Change) []any {

@@ -169,7 +169,7 @@ func (c *cold) everything() string {
 // breakCommit lets every statement of a control action succeed and its commit fail.
 func (c *cold) breakCommit() {
 	c.exec("CREATE FUNCTION dispatcher.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'refused at the commit'; END$$")
-	for _, table := range []string{"queues", "groups", "dead_letters"} {
+	for _, table := range []string{"queues", "groups", "dead_letters", "group_shards"} {
 		c.exec("CREATE CONSTRAINT TRIGGER refuse AFTER INSERT OR UPDATE OR DELETE ON dispatcher." + table +
 			" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION dispatcher.refuse()")
 	}

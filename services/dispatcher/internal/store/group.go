@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/tenant"
-	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/lease"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 )
@@ -77,54 +75,12 @@ func (c *Control) ensureGroup(ctx context.Context, tx pg.Tx, q Queue, name strin
 	want := options.Resolve(name)
 	var starts []int64
 	if want.Start.Kind == queue.AtTime {
-		if starts, err = c.startsAt(ctx, tx, q, want.Start.Time); err != nil {
+		if starts, err = c.startsAt(ctx, tx, "start", q.Shards, want.Start.Time); err != nil {
 			return Group{}, false, err
 		}
 	}
 	g, err = c.oneGroup(ctx, tx, "group_create", want.Start.String(), starts, q.Shards, q.ID, name, string(want.Mode), string(want.OnFailure))
 	return g, err == nil, err
-}
-
-// startsAt returns for each shard the first offset committed at or after t. created_at never decreases inside a shard, so it is found by halving. A time
-// ahead of the database's clock has no offset yet: up to a minute, which clocks may differ by, it means latest; beyond, it is refused.
-func (c *Control) startsAt(ctx context.Context, tx pg.Tx, q Queue, t time.Time) ([]int64, error) {
-	var far bool
-	if err := tx.QueryRow(ctx, c.s.sql.text("time_is_far_ahead"), t).Scan(&far); err != nil {
-		return nil, fmt.Errorf("compare start with the clock: %w", err)
-	}
-	if far {
-		return nil, invalid.New(invalid.OutOfRange, "start", "is in the future; %q begins now", queue.Latest)
-	}
-	rows, err := tx.Query(ctx, c.s.sql.text("shard_bounds"), q.Shards)
-	if err != nil {
-		return nil, fmt.Errorf("read shards: %w", err)
-	}
-	type bounds struct{ ID, Tail, Head int64 }
-	shards, err := pgx.CollectRows(rows, pgx.RowToStructByPos[bounds])
-	if err != nil {
-		return nil, fmt.Errorf("read shards: %w", err)
-	}
-	starts := make([]int64, 0, len(shards))
-	for _, s := range shards {
-		low, high := s.Tail, s.Head // the answer is in [low, high]
-		for low < high {
-			var base, count int64
-			var at time.Time
-			err := tx.QueryRow(ctx, c.s.sql.text("segment_at"), s.ID, low+(high-low)/2).Scan(&base, &count, &at)
-			switch {
-			case pg.IsNoRows(err):
-				return nil, fmt.Errorf("shard %d has no segment at %d", s.ID, low+(high-low)/2)
-			case err != nil:
-				return nil, fmt.Errorf("find segment: %w", err)
-			case at.Before(t):
-				low = base + count
-			default:
-				high = max(base, low)
-			}
-		}
-		starts = append(starts, low)
-	}
-	return starts, nil
 }
 
 // DeleteGroup frees the group's name and fences its leases in one short transaction; what it held is freed behind (Purge). Its dead letters stay.

@@ -303,6 +303,10 @@ func controlActions() map[string]func(*cold) error {
 			_, err := c.control.DeleteGroup(c.t.Context(), by("a"), "q", "g")
 			return err
 		},
+		"group.seek queue/q/group/g": func(c *cold) error {
+			_, err := c.control.Seek(c.t.Context(), by("a"), "q", "g", store.Seek{To: queue.Place{Start: queue.Start{Kind: queue.Latest}}})
+			return err
+		},
 		"dead_letter.redrive queue/q": func(c *cold) error {
 			_, err := c.control.Redrive(c.t.Context(), by("a"), "q", store.RedriveRequest{Group: "g", Limit: 10})
 			return err

@@ -67,11 +67,19 @@ func (s *Store) read(ctx context.Context, fn func(*pgxpool.Conn) error) error {
 	return err
 }
 
-// readRow begins a transaction and reads, or locks, the hot row. A known version that is above the row's (the database was restored) is tried again as none.
-func (s *Store) readRow(ctx context.Context, conn *pgxpool.Conn, begin, name string, gs window.GroupShardID, known window.Version) (State, error) {
+// batcher is a connection or a transaction.
+type batcher interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// readRow begins a transaction, if begin says how, and reads, or locks, the hot row. A known version that is above the row's (the database was restored) is tried again as none.
+func (s *Store) readRow(ctx context.Context, conn batcher, begin, name string, gs window.GroupShardID, known window.Version) (State, error) {
 	var state State
 	batch := &pgx.Batch{}
-	batch.Queue(begin)
+	if begin != "" {
+		batch.Queue(begin)
+	}
 	batch.Queue(s.sql.text(name), gs, known).QueryRow(func(row pgx.Row) error { return state.scanRow(row) })
 	err := conn.SendBatch(ctx, batch).Close()
 	if pg.IsNoRows(err) && known > 0 {
@@ -88,7 +96,7 @@ func (state *State) scanRow(row pgx.Row) error {
 	var now time.Time
 	r := &state.Row
 	err := row.Scan(&r.ID, &r.Version, &state.Group, &r.Shard, &r.Hot.Chunk, &hot, &r.Low, &r.UnsettledBelow, &r.LeaseLow,
-		&state.chunksVersion, &state.retriesVersion, &now)
+		&state.chunksVersion, &state.retriesVersion, &r.Sought, &now)
 	if err != nil {
 		return err
 	}
@@ -101,7 +109,7 @@ func (state *State) scanRow(row pgx.Row) error {
 }
 
 // readRest reads chunks, leases and retries, and ends the transaction if last says so. Chunks below the first unsettled offset have no row.
-func (s *Store) readRest(ctx context.Context, conn *pgxpool.Conn, state *State, known window.Known, last string) error {
+func (s *Store) readRest(ctx context.Context, conn batcher, state *State, known window.Known, last string) error {
 	id := state.Row.ID
 	if known.Version > state.Row.Version {
 		known = window.Known{} // the database was restored to an earlier state

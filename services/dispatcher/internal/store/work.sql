@@ -25,6 +25,28 @@ cas AS (
     RETURNING group_id, shard_id, dispatcher.clock() AS at
 )
 
+-- name: work_cas_sought
+cas AS (
+    UPDATE dispatcher.group_shards
+    SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low,
+        chunks_version = CASE WHEN @writes_chunks::boolean THEN @to ELSE chunks_version END,
+        retries_version = CASE WHEN @writes_retries::boolean THEN @to ELSE retries_version END,
+        sought_version = @to
+    WHERE id = @id AND version = @from
+    RETURNING group_id, shard_id, dispatcher.clock() AS at
+)
+
+-- name: work_reset
+-- Everything of the group-shard goes but the chunk rows that the same statement writes: a row is changed once in a statement.
+reset_chunks AS (
+    DELETE FROM dispatcher.settled_chunks c USING cas
+    WHERE c.key >= @first::uuid AND c.key <= @last::uuid AND c.key <> ALL (@kept_chunk_keys::uuid[])
+), reset_leases AS (
+    DELETE FROM dispatcher.leases l USING cas WHERE l.key >= @first::uuid AND l.key <= @last::uuid
+), reset_retries AS (
+    DELETE FROM dispatcher.retries r USING cas WHERE r.key >= @first::uuid AND r.key <= @last::uuid
+)
+
 -- name: work_chunk_upserts
 chunk_upserts AS (
     INSERT INTO dispatcher.settled_chunks (key, encoding, data)

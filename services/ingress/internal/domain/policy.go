@@ -72,6 +72,7 @@ func queuePolicies() []Policy {
 		control("GET", one+"/partitions", "ListPartitions", tenant.Read),
 		control("POST", one+"/groups", "CreateGroup", tenant.Write),
 		control("DELETE", one+"/groups/{group}", "DeleteGroup", tenant.Admin),
+		control("POST", one+"/groups/{group}/seek", "SeekGroup", tenant.Admin),
 		control("GET", one+"/dead-letters", "ListDeadLetters", tenant.Read),
 		control("GET", one+"/dead-letters/{id}", "GetDeadLetter", tenant.Read),
 		control("POST", one+"/dead-letters/redrive", "RedriveDeadLetters", tenant.Write),

@@ -42,6 +42,7 @@ func Rules() []Rule {
 		"ListPartitionsRequest":     {name("queue"), count("page_size", 0, 1000), token("page_token")},
 		"CreateGroupRequest":        {name("queue"), name("group"), nested("options")},
 		"DeleteGroupRequest":        {name("queue"), name("group")},
+		"SeekGroupRequest":          {name("queue"), name("group"), optional(name("partition")), {Field: "to", Check: Start, Max: 64}, list("offsets", 0, 64)},
 		"ListDeadLettersRequest":    {name("queue"), optional(name("group")), count("page_size", 0, 1000), token("page_token"), free("include_redriven")},
 		"GetDeadLetterRequest":      {name("queue"), required(token("id"))},
 		"RedriveDeadLettersRequest": {name("queue"), list("ids", 0, MaxItems), optional(name("group")), count("limit", 0, 1000)},

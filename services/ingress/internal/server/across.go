@@ -22,6 +22,8 @@ func across(m proto.Message) *domain.Violation {
 		return acrossLookup(req)
 	case *queuev1.RedriveDeadLettersRequest:
 		return acrossRedrive(req)
+	case *queuev1.SeekGroupRequest:
+		return acrossSeek(req)
 	}
 	return nil
 }
@@ -102,6 +104,17 @@ func acrossLookup(req *queuev1.LookupMessageRequest) *domain.Violation {
 		return missing("LookupMessageRequest.which", "client_id", "client_id with its partition, or message_id, is needed")
 	case req.GetMessageId() != "" && (req.GetClientId() != "" || req.GetPartition() != ""):
 		return conflict("LookupMessageRequest.one_name", "message_id", "message_id stands alone: without client_id and partition")
+	}
+	return nil
+}
+
+func acrossSeek(req *queuev1.SeekGroupRequest) *domain.Violation {
+	text, offsets := req.GetTo() != "", len(req.GetOffsets()) > 0
+	switch {
+	case !text && !offsets:
+		return missing("SeekGroupRequest.where", "to", "to or offsets is needed")
+	case text && offsets:
+		return conflict("SeekGroupRequest.one_way", "to", "to and offsets exclude each other")
 	}
 	return nil
 }

@@ -218,6 +218,7 @@ func roots() map[string]root {
 		"ListPartitionsRequest":     queue("ListPartitions", func() proto.Message { return &queuev1.ListPartitionsRequest{Queue: "q"} }),
 		"CreateGroupRequest":        queue("CreateGroup", func() proto.Message { return &queuev1.CreateGroupRequest{Queue: "q", Group: "g"} }),
 		"DeleteGroupRequest":        queue("DeleteGroup", func() proto.Message { return &queuev1.DeleteGroupRequest{Queue: "q", Group: "g"} }),
+		"SeekGroupRequest":          queue("SeekGroup", func() proto.Message { return &queuev1.SeekGroupRequest{Queue: "q", Group: "g", To: "latest"} }),
 		"ListDeadLettersRequest":    queue("ListDeadLetters", func() proto.Message { return &queuev1.ListDeadLettersRequest{Queue: "q"} }),
 		"GetDeadLetterRequest":      queue("GetDeadLetter", func() proto.Message { return &queuev1.GetDeadLetterRequest{Queue: "q", Id: "d"} }),
 		"RedriveDeadLettersRequest": queue("RedriveDeadLetters", func() proto.Message { return &queuev1.RedriveDeadLettersRequest{Queue: "q", Group: "g"} }),

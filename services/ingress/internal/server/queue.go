@@ -101,6 +101,10 @@ func (s *queueService) DeleteGroup(ctx context.Context, req *queuev1.DeleteGroup
 	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.DeleteGroup)
 }
 
+func (s *queueService) SeekGroup(ctx context.Context, req *queuev1.SeekGroupRequest) (*queuev1.SeekGroupResponse, error) {
+	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.SeekGroup)
+}
+
 func (s *queueService) ListDeadLetters(ctx context.Context, req *queuev1.ListDeadLettersRequest) (*queuev1.ListDeadLettersResponse, error) {
 	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.ListDeadLetters)
 }

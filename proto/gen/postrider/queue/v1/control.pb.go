@@ -1297,6 +1297,150 @@ func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
 	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
+// SeekGroupRequest says where a group is to stand: to, or offsets.
+type SeekGroupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Only this partition; empty means the whole queue.
+	Partition string `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	// "earliest", "latest" or an RFC 3339 time: the first message committed then or later.
+	To string `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	// Offsets inside the log (strings in JSON): one for each shard, in the order in which the queue shows them; with a partition the one of its shard.
+	Offsets       []int64 `protobuf:"varint,5,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeekGroupRequest) Reset() {
+	*x = SeekGroupRequest{}
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeekGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeekGroupRequest) ProtoMessage() {}
+
+func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeekGroupRequest.ProtoReflect.Descriptor instead.
+func (*SeekGroupRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SeekGroupRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *SeekGroupRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *SeekGroupRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *SeekGroupRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *SeekGroupRequest) GetOffsets() []int64 {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+// SeekGroupResponse says what the seek did.
+type SeekGroupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One a shard; with a partition that of its shard alone.
+	Positions []*SeekGroupResponse_Position `protobuf:"bytes,1,rep,name=positions,proto3" json:"positions,omitempty"`
+	// Leases that lost messages.
+	FencedLeases int32 `protobuf:"varint,2,opt,name=fenced_leases,json=fencedLeases,proto3" json:"fenced_leases,omitempty"`
+	// Messages that were leased and are not any more.
+	FencedMessages int64 `protobuf:"varint,3,opt,name=fenced_messages,json=fencedMessages,proto3" json:"fenced_messages,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SeekGroupResponse) Reset() {
+	*x = SeekGroupResponse{}
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeekGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeekGroupResponse) ProtoMessage() {}
+
+func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeekGroupResponse.ProtoReflect.Descriptor instead.
+func (*SeekGroupResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SeekGroupResponse) GetPositions() []*SeekGroupResponse_Position {
+	if x != nil {
+		return x.Positions
+	}
+	return nil
+}
+
+func (x *SeekGroupResponse) GetFencedLeases() int32 {
+	if x != nil {
+		return x.FencedLeases
+	}
+	return 0
+}
+
+func (x *SeekGroupResponse) GetFencedMessages() int64 {
+	if x != nil {
+		return x.FencedMessages
+	}
+	return 0
+}
+
 // DeadLetter is a message out of attempts, or rejected.
 type DeadLetter struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1325,7 +1469,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1481,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1494,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -1475,7 +1619,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1631,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1644,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListDeadLettersRequest) GetQueue() string {
@@ -1549,7 +1693,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1705,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1718,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -1602,7 +1746,7 @@ type GetDeadLetterRequest struct {
 
 func (x *GetDeadLetterRequest) Reset() {
 	*x = GetDeadLetterRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1758,7 @@ func (x *GetDeadLetterRequest) String() string {
 func (*GetDeadLetterRequest) ProtoMessage() {}
 
 func (x *GetDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1771,7 @@ func (x *GetDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*GetDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{22}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetDeadLetterRequest) GetQueue() string {
@@ -1654,7 +1798,7 @@ type GetDeadLetterResponse struct {
 
 func (x *GetDeadLetterResponse) Reset() {
 	*x = GetDeadLetterResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1810,7 @@ func (x *GetDeadLetterResponse) String() string {
 func (*GetDeadLetterResponse) ProtoMessage() {}
 
 func (x *GetDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1823,7 @@ func (x *GetDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*GetDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{23}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetDeadLetterResponse) GetDeadLetter() *DeadLetter {
@@ -1705,7 +1849,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1861,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1874,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{24}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RedriveDeadLettersRequest) GetQueue() string {
@@ -1776,7 +1920,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1932,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1945,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{25}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RedriveDeadLettersResponse) GetRedriven() int32 {
@@ -1823,6 +1967,69 @@ func (x *RedriveDeadLettersResponse) GetNotFound() []string {
 		return x.NotFound
 	}
 	return nil
+}
+
+// Where a group stood in one shard, and where it stands.
+type SeekGroupResponse_Position struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	ShardId string                 `protobuf:"bytes,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The first message that was not settled (with a partition: of it); the head if all were.
+	From int64 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	// What lies before is settled now, and everything from here on comes again.
+	To            int64 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeekGroupResponse_Position) Reset() {
+	*x = SeekGroupResponse_Position{}
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeekGroupResponse_Position) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeekGroupResponse_Position) ProtoMessage() {}
+
+func (x *SeekGroupResponse_Position) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeekGroupResponse_Position.ProtoReflect.Descriptor instead.
+func (*SeekGroupResponse_Position) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{20, 0}
+}
+
+func (x *SeekGroupResponse_Position) GetShardId() string {
+	if x != nil {
+		return x.ShardId
+	}
+	return ""
+}
+
+func (x *SeekGroupResponse_Position) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *SeekGroupResponse_Position) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
 }
 
 var File_postrider_queue_v1_control_proto protoreflect.FileDescriptor
@@ -1934,7 +2141,21 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x12DeleteGroupRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"\x15\n" +
-	"\x13DeleteGroupResponse\"\xc9\x04\n" +
+	"\x13DeleteGroupResponse\"\x86\x01\n" +
+	"\x10SeekGroupRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\x12\x18\n" +
+	"\aoffsets\x18\x05 \x03(\x03R\aoffsets\"\xfa\x01\n" +
+	"\x11SeekGroupResponse\x12L\n" +
+	"\tpositions\x18\x01 \x03(\v2..postrider.queue.v1.SeekGroupResponse.PositionR\tpositions\x12#\n" +
+	"\rfenced_leases\x18\x02 \x01(\x05R\ffencedLeases\x12'\n" +
+	"\x0ffenced_messages\x18\x03 \x01(\x03R\x0efencedMessages\x1aI\n" +
+	"\bPosition\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\tR\ashardId\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\x03R\x02to\"\xc9\x04\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -1996,7 +2217,7 @@ func file_postrider_queue_v1_control_proto_rawDescGZIP() []byte {
 	return file_postrider_queue_v1_control_proto_rawDescData
 }
 
-var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_postrider_queue_v1_control_proto_goTypes = []any{
 	(*QueueOptions)(nil),               // 0: postrider.queue.v1.QueueOptions
 	(*ConfigureQueueRequest)(nil),      // 1: postrider.queue.v1.ConfigureQueueRequest
@@ -2017,51 +2238,55 @@ var file_postrider_queue_v1_control_proto_goTypes = []any{
 	(*CreateGroupResponse)(nil),        // 16: postrider.queue.v1.CreateGroupResponse
 	(*DeleteGroupRequest)(nil),         // 17: postrider.queue.v1.DeleteGroupRequest
 	(*DeleteGroupResponse)(nil),        // 18: postrider.queue.v1.DeleteGroupResponse
-	(*DeadLetter)(nil),                 // 19: postrider.queue.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),     // 20: postrider.queue.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 21: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterRequest)(nil),       // 22: postrider.queue.v1.GetDeadLetterRequest
-	(*GetDeadLetterResponse)(nil),      // 23: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersRequest)(nil),  // 24: postrider.queue.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 25: postrider.queue.v1.RedriveDeadLettersResponse
-	nil,                                // 26: postrider.queue.v1.DeadLetter.HeadersEntry
-	(*durationpb.Duration)(nil),        // 27: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 28: google.protobuf.Timestamp
-	(GroupMode)(0),                     // 29: postrider.queue.v1.GroupMode
-	(OnFailure)(0),                     // 30: postrider.queue.v1.OnFailure
-	(*GroupOptions)(nil),               // 31: postrider.queue.v1.GroupOptions
+	(*SeekGroupRequest)(nil),           // 19: postrider.queue.v1.SeekGroupRequest
+	(*SeekGroupResponse)(nil),          // 20: postrider.queue.v1.SeekGroupResponse
+	(*DeadLetter)(nil),                 // 21: postrider.queue.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),     // 22: postrider.queue.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 23: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterRequest)(nil),       // 24: postrider.queue.v1.GetDeadLetterRequest
+	(*GetDeadLetterResponse)(nil),      // 25: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersRequest)(nil),  // 26: postrider.queue.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 27: postrider.queue.v1.RedriveDeadLettersResponse
+	(*SeekGroupResponse_Position)(nil), // 28: postrider.queue.v1.SeekGroupResponse.Position
+	nil,                                // 29: postrider.queue.v1.DeadLetter.HeadersEntry
+	(*durationpb.Duration)(nil),        // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 31: google.protobuf.Timestamp
+	(GroupMode)(0),                     // 32: postrider.queue.v1.GroupMode
+	(OnFailure)(0),                     // 33: postrider.queue.v1.OnFailure
+	(*GroupOptions)(nil),               // 34: postrider.queue.v1.GroupOptions
 }
 var file_postrider_queue_v1_control_proto_depIdxs = []int32{
-	27, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
-	27, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
-	27, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
-	27, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
+	30, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
+	30, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
+	30, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
+	30, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
 	0,  // 4: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
 	3,  // 5: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
 	0,  // 6: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
-	28, // 7: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	28, // 8: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
-	29, // 9: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
-	30, // 10: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
-	28, // 11: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
+	31, // 7: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	31, // 8: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
+	32, // 9: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
+	33, // 10: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
+	31, // 11: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 12: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
 	3,  // 13: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
 	4,  // 14: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
 	5,  // 15: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
-	28, // 16: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
+	31, // 16: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
 	12, // 17: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
-	31, // 18: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
+	34, // 18: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
 	5,  // 19: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
-	26, // 20: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
-	28, // 21: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
-	28, // 22: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
-	19, // 23: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
-	19, // 24: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	28, // 20: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
+	29, // 21: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
+	31, // 22: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
+	31, // 23: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
+	21, // 24: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
+	21, // 25: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_control_proto_init() }
@@ -2077,7 +2302,7 @@ func file_postrider_queue_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_control_proto_rawDesc), len(file_postrider_queue_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -27,7 +27,7 @@ var File_postrider_queue_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/message.proto2\x9b\x11\n" +
+	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/message.proto2\xa9\x12\n" +
 	"\fQueueService\x12q\n" +
 	"\x04Push\x12\x1f.postrider.queue.v1.PushRequest\x1a .postrider.queue.v1.PushResponse\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/queues/{queue}/messages\x12_\n" +
 	"\n" +
@@ -45,7 +45,8 @@ const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\vDeleteQueue\x12&.postrider.queue.v1.DeleteQueueRequest\x1a'.postrider.queue.v1.DeleteQueueResponse\"\x1a\x82\xd3\xe4\x93\x02\x14*\x12/v1/queues/{queue}\x12\x8e\x01\n" +
 	"\x0eListPartitions\x12).postrider.queue.v1.ListPartitionsRequest\x1a*.postrider.queue.v1.ListPartitionsResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/queues/{queue}/partitions\x12\x84\x01\n" +
 	"\vCreateGroup\x12&.postrider.queue.v1.CreateGroupRequest\x1a'.postrider.queue.v1.CreateGroupResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/queues/{queue}/groups\x12\x89\x01\n" +
-	"\vDeleteGroup\x12&.postrider.queue.v1.DeleteGroupRequest\x1a'.postrider.queue.v1.DeleteGroupResponse\")\x82\xd3\xe4\x93\x02#*!/v1/queues/{queue}/groups/{group}\x12\x93\x01\n" +
+	"\vDeleteGroup\x12&.postrider.queue.v1.DeleteGroupRequest\x1a'.postrider.queue.v1.DeleteGroupResponse\")\x82\xd3\xe4\x93\x02#*!/v1/queues/{queue}/groups/{group}\x12\x8b\x01\n" +
+	"\tSeekGroup\x12$.postrider.queue.v1.SeekGroupRequest\x1a%.postrider.queue.v1.SeekGroupResponse\"1\x82\xd3\xe4\x93\x02+:\x01*\"&/v1/queues/{queue}/groups/{group}/seek\x12\x93\x01\n" +
 	"\x0fListDeadLetters\x12*.postrider.queue.v1.ListDeadLettersRequest\x1a+.postrider.queue.v1.ListDeadLettersResponse\"'\x82\xd3\xe4\x93\x02!\x12\x1f/v1/queues/{queue}/dead-letters\x12\x92\x01\n" +
 	"\rGetDeadLetter\x12(.postrider.queue.v1.GetDeadLetterRequest\x1a).postrider.queue.v1.GetDeadLetterResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/queues/{queue}/dead-letters/{id}\x12\xa7\x01\n" +
 	"\x12RedriveDeadLetters\x12-.postrider.queue.v1.RedriveDeadLettersRequest\x1a..postrider.queue.v1.RedriveDeadLettersResponse\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/queues/{queue}/dead-letters/redriveB4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
@@ -65,26 +66,28 @@ var file_postrider_queue_v1_queue_service_proto_goTypes = []any{
 	(*ListPartitionsRequest)(nil),      // 11: postrider.queue.v1.ListPartitionsRequest
 	(*CreateGroupRequest)(nil),         // 12: postrider.queue.v1.CreateGroupRequest
 	(*DeleteGroupRequest)(nil),         // 13: postrider.queue.v1.DeleteGroupRequest
-	(*ListDeadLettersRequest)(nil),     // 14: postrider.queue.v1.ListDeadLettersRequest
-	(*GetDeadLetterRequest)(nil),       // 15: postrider.queue.v1.GetDeadLetterRequest
-	(*RedriveDeadLettersRequest)(nil),  // 16: postrider.queue.v1.RedriveDeadLettersRequest
-	(*PushResponse)(nil),               // 17: postrider.queue.v1.PushResponse
-	(*PushStreamResponse)(nil),         // 18: postrider.queue.v1.PushStreamResponse
-	(*PopResponse)(nil),                // 19: postrider.queue.v1.PopResponse
-	(*AckResponse)(nil),                // 20: postrider.queue.v1.AckResponse
-	(*RenewResponse)(nil),              // 21: postrider.queue.v1.RenewResponse
-	(*ReleaseResponse)(nil),            // 22: postrider.queue.v1.ReleaseResponse
-	(*LookupMessageResponse)(nil),      // 23: postrider.queue.v1.LookupMessageResponse
-	(*ConfigureQueueResponse)(nil),     // 24: postrider.queue.v1.ConfigureQueueResponse
-	(*ListQueuesResponse)(nil),         // 25: postrider.queue.v1.ListQueuesResponse
-	(*GetQueueResponse)(nil),           // 26: postrider.queue.v1.GetQueueResponse
-	(*DeleteQueueResponse)(nil),        // 27: postrider.queue.v1.DeleteQueueResponse
-	(*ListPartitionsResponse)(nil),     // 28: postrider.queue.v1.ListPartitionsResponse
-	(*CreateGroupResponse)(nil),        // 29: postrider.queue.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),        // 30: postrider.queue.v1.DeleteGroupResponse
-	(*ListDeadLettersResponse)(nil),    // 31: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterResponse)(nil),      // 32: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersResponse)(nil), // 33: postrider.queue.v1.RedriveDeadLettersResponse
+	(*SeekGroupRequest)(nil),           // 14: postrider.queue.v1.SeekGroupRequest
+	(*ListDeadLettersRequest)(nil),     // 15: postrider.queue.v1.ListDeadLettersRequest
+	(*GetDeadLetterRequest)(nil),       // 16: postrider.queue.v1.GetDeadLetterRequest
+	(*RedriveDeadLettersRequest)(nil),  // 17: postrider.queue.v1.RedriveDeadLettersRequest
+	(*PushResponse)(nil),               // 18: postrider.queue.v1.PushResponse
+	(*PushStreamResponse)(nil),         // 19: postrider.queue.v1.PushStreamResponse
+	(*PopResponse)(nil),                // 20: postrider.queue.v1.PopResponse
+	(*AckResponse)(nil),                // 21: postrider.queue.v1.AckResponse
+	(*RenewResponse)(nil),              // 22: postrider.queue.v1.RenewResponse
+	(*ReleaseResponse)(nil),            // 23: postrider.queue.v1.ReleaseResponse
+	(*LookupMessageResponse)(nil),      // 24: postrider.queue.v1.LookupMessageResponse
+	(*ConfigureQueueResponse)(nil),     // 25: postrider.queue.v1.ConfigureQueueResponse
+	(*ListQueuesResponse)(nil),         // 26: postrider.queue.v1.ListQueuesResponse
+	(*GetQueueResponse)(nil),           // 27: postrider.queue.v1.GetQueueResponse
+	(*DeleteQueueResponse)(nil),        // 28: postrider.queue.v1.DeleteQueueResponse
+	(*ListPartitionsResponse)(nil),     // 29: postrider.queue.v1.ListPartitionsResponse
+	(*CreateGroupResponse)(nil),        // 30: postrider.queue.v1.CreateGroupResponse
+	(*DeleteGroupResponse)(nil),        // 31: postrider.queue.v1.DeleteGroupResponse
+	(*SeekGroupResponse)(nil),          // 32: postrider.queue.v1.SeekGroupResponse
+	(*ListDeadLettersResponse)(nil),    // 33: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterResponse)(nil),      // 34: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersResponse)(nil), // 35: postrider.queue.v1.RedriveDeadLettersResponse
 }
 var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	0,  // 0: postrider.queue.v1.QueueService.Push:input_type -> postrider.queue.v1.PushRequest
@@ -101,28 +104,30 @@ var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	11, // 11: postrider.queue.v1.QueueService.ListPartitions:input_type -> postrider.queue.v1.ListPartitionsRequest
 	12, // 12: postrider.queue.v1.QueueService.CreateGroup:input_type -> postrider.queue.v1.CreateGroupRequest
 	13, // 13: postrider.queue.v1.QueueService.DeleteGroup:input_type -> postrider.queue.v1.DeleteGroupRequest
-	14, // 14: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
-	15, // 15: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
-	16, // 16: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
-	17, // 17: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
-	18, // 18: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
-	19, // 19: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
-	20, // 20: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
-	21, // 21: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
-	22, // 22: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
-	23, // 23: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
-	24, // 24: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
-	25, // 25: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
-	26, // 26: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
-	27, // 27: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
-	28, // 28: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
-	29, // 29: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
-	30, // 30: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
-	31, // 31: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
-	32, // 32: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
-	33, // 33: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
-	17, // [17:34] is the sub-list for method output_type
-	0,  // [0:17] is the sub-list for method input_type
+	14, // 14: postrider.queue.v1.QueueService.SeekGroup:input_type -> postrider.queue.v1.SeekGroupRequest
+	15, // 15: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
+	16, // 16: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
+	17, // 17: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
+	18, // 18: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
+	19, // 19: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
+	20, // 20: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
+	21, // 21: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
+	22, // 22: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
+	23, // 23: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
+	24, // 24: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
+	25, // 25: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
+	26, // 26: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
+	27, // 27: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
+	28, // 28: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
+	29, // 29: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
+	30, // 30: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
+	31, // 31: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
+	32, // 32: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
+	33, // 33: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
+	34, // 34: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
+	35, // 35: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
+	18, // [18:36] is the sub-list for method output_type
+	0,  // [0:18] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

@@ -35,6 +35,7 @@ const (
 	QueueService_ListPartitions_FullMethodName     = "/postrider.queue.v1.QueueService/ListPartitions"
 	QueueService_CreateGroup_FullMethodName        = "/postrider.queue.v1.QueueService/CreateGroup"
 	QueueService_DeleteGroup_FullMethodName        = "/postrider.queue.v1.QueueService/DeleteGroup"
+	QueueService_SeekGroup_FullMethodName          = "/postrider.queue.v1.QueueService/SeekGroup"
 	QueueService_ListDeadLetters_FullMethodName    = "/postrider.queue.v1.QueueService/ListDeadLetters"
 	QueueService_GetDeadLetter_FullMethodName      = "/postrider.queue.v1.QueueService/GetDeadLetter"
 	QueueService_RedriveDeadLetters_FullMethodName = "/postrider.queue.v1.QueueService/RedriveDeadLetters"
@@ -84,6 +85,9 @@ type QueueServiceClient interface {
 	CreateGroup(ctx context.Context, in *CreateGroupRequest, opts ...grpc.CallOption) (*CreateGroupResponse, error)
 	// DeleteGroup frees a group's state and fences its leases.
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
+	// SeekGroup moves a group, or one partition of it: back to get messages again, forward to skip them. What is leased then is fenced off (of one
+	// partition only its messages), retries are forgotten, dead letters stay. All of it or nothing.
+	SeekGroup(ctx context.Context, in *SeekGroupRequest, opts ...grpc.CallOption) (*SeekGroupResponse, error)
 	// ListDeadLetters pages over the dead letters of a queue, oldest first.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	// GetDeadLetter shows one dead letter with its payload.
@@ -243,6 +247,16 @@ func (c *queueServiceClient) DeleteGroup(ctx context.Context, in *DeleteGroupReq
 	return out, nil
 }
 
+func (c *queueServiceClient) SeekGroup(ctx context.Context, in *SeekGroupRequest, opts ...grpc.CallOption) (*SeekGroupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SeekGroupResponse)
+	err := c.cc.Invoke(ctx, QueueService_SeekGroup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *queueServiceClient) ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListDeadLettersResponse)
@@ -317,6 +331,9 @@ type QueueServiceServer interface {
 	CreateGroup(context.Context, *CreateGroupRequest) (*CreateGroupResponse, error)
 	// DeleteGroup frees a group's state and fences its leases.
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
+	// SeekGroup moves a group, or one partition of it: back to get messages again, forward to skip them. What is leased then is fenced off (of one
+	// partition only its messages), retries are forgotten, dead letters stay. All of it or nothing.
+	SeekGroup(context.Context, *SeekGroupRequest) (*SeekGroupResponse, error)
 	// ListDeadLetters pages over the dead letters of a queue, oldest first.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	// GetDeadLetter shows one dead letter with its payload.
@@ -374,6 +391,9 @@ func (UnimplementedQueueServiceServer) CreateGroup(context.Context, *CreateGroup
 }
 func (UnimplementedQueueServiceServer) DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteGroup not implemented")
+}
+func (UnimplementedQueueServiceServer) SeekGroup(context.Context, *SeekGroupRequest) (*SeekGroupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SeekGroup not implemented")
 }
 func (UnimplementedQueueServiceServer) ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDeadLetters not implemented")
@@ -646,6 +666,24 @@ func _QueueService_DeleteGroup_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _QueueService_SeekGroup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SeekGroupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueueServiceServer).SeekGroup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueueService_SeekGroup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueueServiceServer).SeekGroup(ctx, req.(*SeekGroupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _QueueService_ListDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListDeadLettersRequest)
 	if err := dec(in); err != nil {
@@ -758,6 +796,10 @@ var QueueService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteGroup",
 			Handler:    _QueueService_DeleteGroup_Handler,
+		},
+		{
+			MethodName: "SeekGroup",
+			Handler:    _QueueService_SeekGroup_Handler,
 		},
 		{
 			MethodName: "ListDeadLetters",
