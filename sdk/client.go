@@ -2,10 +2,12 @@ package postrider
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,6 +38,10 @@ type Client struct {
 	queues queuev1.QueueServiceClient
 	admin  adminv1.AdminServiceClient
 	pusher *pusher
+	origin string // names this client in what it pushes while it subscribes
+
+	listening atomic.Int64 // subscriptions that do not want this client's own
+
 	closed context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -90,7 +96,7 @@ func Dial(addrs []string, key string, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the client's own lifetime, ended by Close
-	c := &Client{conn: conn, queues: queuev1.NewQueueServiceClient(conn), admin: adminv1.NewAdminServiceClient(conn), closed: cancel}
+	c := &Client{conn: conn, queues: queuev1.NewQueueServiceClient(conn), admin: adminv1.NewAdminServiceClient(conn), closed: cancel, origin: crand.Text()[:12]}
 	c.pusher = newPusher(c.queues)
 	c.wg.Go(func() { c.pusher.run(ctx) })
 	return c, nil

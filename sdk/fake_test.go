@@ -44,6 +44,7 @@ type node struct {
 	onRenew func() (*queuev1.RenewResponse, error)
 	onAck   func(n int) error
 	status  func(messageID string) queuev1.AckStatus
+	feed    *feed
 }
 
 // start serves the node; a client that dials its name reaches it.

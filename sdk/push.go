@@ -51,6 +51,9 @@ type PushResult struct {
 // stream, not their fate. An error is returned when the whole call failed; refused messages have their own in the results.
 func (c *Client) Push(ctx context.Context, queue string, messages ...Message) ([]PushResult, error) {
 	req := &queuev1.PushRequest{Queue: queue, Items: make([]*queuev1.PushItem, len(messages))}
+	if c.listening.Load() > 0 {
+		req.Origin = c.origin
+	}
 	keyed := len(messages) > 0
 	for i, m := range messages {
 		req.Items[i] = &queuev1.PushItem{
@@ -98,7 +101,7 @@ func (c *Client) pushRequest(ctx context.Context, req *queuev1.PushRequest, keye
 			return nil, err
 		}
 		if errors.Is(err, ErrOutcomeUnknown) && !req.GetResent() {
-			req = &queuev1.PushRequest{Queue: req.GetQueue(), Items: req.GetItems(), Resent: true} // the first one may still be read
+			req = &queuev1.PushRequest{Queue: req.GetQueue(), Items: req.GetItems(), Origin: req.GetOrigin(), Resent: true} // the first one may still be read
 		}
 		if !sleep(ctx, rand.N(pause)+1) { //nolint:gosec // G404: jitter needs spread, not secrecy
 			return nil, err

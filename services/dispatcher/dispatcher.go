@@ -119,6 +119,7 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 		{Name: "reaper", Run: loop.NewReaper(behind, s.engine, env.Clock, env.Log, cfg.ReapEvery).Run},
 		{Name: "delayer", Run: loop.NewDelayer(control, s.engine, env.Clock, env.Log).Run},
 		{Name: "cataloguer", Run: loop.NewCataloguer(control, s.engine.TakeSeen, env.Clock, env.Log, cfg.CatalogueEvery).Run},
+		{Name: "census", Run: loop.NewCensus(control, s.engine.Subscribers, uuid.New(), env.Clock, env.Log).Run},
 		{Name: "housekeeper", Run: loop.NewHousekeeper(control, behind, env.Clock, env.Log).Run},
 	}
 	ready := httpserver.NewReadiness()
@@ -153,7 +154,7 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 		return err
 	}
 	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(control, s.engine.Catalog(), s.engine.Rates(), s.engine))
-	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.modes, s.env.Clock, s.env.Log, s.rpc.Draining()))
+	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.engine, s.modes, s.env.Clock, s.env.Log, s.rpc.Draining()))
 	return nil
 }
 

@@ -13,7 +13,9 @@
 //   - Every request gets exactly one terminal answer. A push whose dispatcher was lost is never silently repeated unless idempotency keys cover it.
 //   - What a pop leased and its client did not get is given back, uncharged.
 //   - Whatever is not in the policy table is refused; a caller sees its own tenant only.
-//   - A revoked key ends within KEY_FRESH on every node; while Postgres is away keys that are known are honoured for KEY_STALE.
+//   - A subscription tells of every message of its queue from where it began, each once and in order, or says that some are gone; when it ends, its token
+//     goes on there.
+//   - A revoked key ends within KEY_FRESH on every node, and what it subscribed to within 15 s more; while Postgres is away keys that are known are honoured for KEY_STALE.
 //
 // What it never does: decide who holds what, keep a message, or answer for a dispatcher.
 package ingress

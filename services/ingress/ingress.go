@@ -20,6 +20,7 @@ import (
 	"postrider.dev/services/ingress/internal/engine"
 	"postrider.dev/services/ingress/internal/engine/answers"
 	"postrider.dev/services/ingress/internal/engine/keyring"
+	"postrider.dev/services/ingress/internal/engine/tail"
 	"postrider.dev/services/ingress/internal/loop"
 	"postrider.dev/services/ingress/internal/server"
 	"postrider.dev/services/ingress/internal/store"
@@ -93,6 +94,7 @@ type parts struct {
 	self     *grpc.ClientConn
 	surfaced *server.Server
 	exchange *engine.Exchange
+	subs     *tail.Hub
 	keys     *keyring.Ring
 	mesh     *mesh
 	modes    *modes.Watch
@@ -133,6 +135,11 @@ func (p *parts) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	subs := tail.Defaults()
+	subs.MaxSubscriptions, subs.BufferMessages, subs.BufferBytes = cfg.MaxSubscriptions, cfg.SubscriberMessages, cfg.SubscriberBytes
+	if p.subs, err = tail.NewHub(p.exchange, p.web.Draining(), env.Clock, env.Log, env.Metrics, subs); err != nil {
+		return err
+	}
 	return p.surface(ctx)
 }
 
@@ -147,7 +154,7 @@ func (p *parts) surface(ctx context.Context) (err error) {
 		func(ctx context.Context) (modes.Modes, error) { return modes.Read(ctx, p.db) })
 	needs := server.Needs{
 		Modes: p.modes, ModeSet: func(mode string) { p.mesh.modeSet(mode) }, Answers: room,
-		Exchange: p.exchange, Store: adminStore{p.store}, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
+		Exchange: p.exchange, Subs: p.subs, Store: adminStore{p.store}, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
 		Draining: p.web.Draining(), Clock: env.Clock, Log: env.Log,
 	}
 	if cfg.Auth == authOn {
@@ -211,7 +218,9 @@ func (p *parts) outer() []run.Part {
 	return parts
 }
 
-func (p *parts) inner() []run.Part { return []run.Part{{Name: "exchange", Run: p.exchange.Run}} }
+func (p *parts) inner() []run.Part {
+	return []run.Part{{Name: "exchange", Run: p.exchange.Run}, {Name: "subscriptions", Run: p.subs.Run}}
+}
 
 func (p *parts) drain() {
 	p.ready.Drain()

@@ -226,6 +226,15 @@ CREATE TABLE dispatcher.shards (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000', vacuum_truncate='false');
 
+CREATE TABLE dispatcher.subscribers (
+    queue_id bigint NOT NULL,
+    node_id uuid NOT NULL,
+    subscribers bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT subscribers_subscribers_ck CHECK ((subscribers > 0))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000');
+
 ALTER TABLE ONLY dispatcher.catalogued
     ADD CONSTRAINT catalogued_shard_id_pk PRIMARY KEY (shard_id);
 
@@ -274,6 +283,9 @@ ALTER TABLE ONLY dispatcher.settled_chunks
 ALTER TABLE ONLY dispatcher.shards
     ADD CONSTRAINT shards_id_head_pk PRIMARY KEY (id, head);
 
+ALTER TABLE ONLY dispatcher.subscribers
+    ADD CONSTRAINT subscribers_queue_id_node_id_pk PRIMARY KEY (queue_id, node_id);
+
 CREATE INDEX dead_letters_open_group_name_queue_id_id_idx ON dispatcher.dead_letters USING btree (group_name, queue_id, id) WHERE (redriven_at IS NULL);
 
 CREATE INDEX dead_letters_open_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id) WHERE (redriven_at IS NULL);
@@ -293,6 +305,10 @@ CREATE INDEX queues_deleted_tenant_id_name_idx ON dispatcher.queues USING btree 
 CREATE UNIQUE INDEX queues_tenant_id_name_uq ON dispatcher.queues USING btree (tenant_id, name) WHERE (deleted_at IS NULL);
 
 CREATE INDEX request_keys_created_at_idx ON dispatcher.request_keys USING btree (created_at);
+
+CREATE INDEX subscribers_expires_at_idx ON dispatcher.subscribers USING btree (expires_at);
+
+CREATE INDEX subscribers_node_id_idx ON dispatcher.subscribers USING btree (node_id);
 
 ALTER TABLE ONLY dispatcher.groups
     ADD CONSTRAINT groups_queue_id_fk FOREIGN KEY (queue_id) REFERENCES dispatcher.queues(id);

@@ -194,3 +194,28 @@ func TestOneBadLineIsToldByItsNumberAndTheOthersArePushed(t *testing.T) {
 	s.in = "a\nb\n"
 	require.JSONEq(t, `{"pushed":2}`, s.must("push", "other", "--lines", "-o", "json"))
 }
+
+func TestSubscribePrintsTheLogFromWhereItIsToldAndResumes(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("push", "news", `{"n": 1}`, "-p", "a", "-H", "kind=x")
+	s.must("push", "news", `{"n": 2}`, "-p", "b", "-H", "kind=y")
+	s.must("push", "news", `{"n": 3}`, "-p", "a", "-H", "kind=y")
+
+	out := s.must("subscribe", "news", "--from", "earliest", "--count", "3")
+	require.Len(t, strings.Split(strings.TrimSpace(out), "\n"), 3)
+	require.Contains(t, out, `  1  b  {"n": 2}`)
+	one := fields(t, s.must("subscribe", "news", "--from", "0", "-n", "1", "-o", "json"))
+	require.EqualValues(t, 0, one["offset"])
+	resume, ok := one["resume"].(string)
+	require.True(t, ok)
+	two := fields(t, s.must("subscribe", "news", "--resume", resume, "-H", "kind=y", "-p", "a", "-n", "1", "-o", "json"))
+	require.EqualValues(t, 2, two["offset"], "the one that is left and wanted")
+
+	for want, args := range map[string][]string{
+		"not both": {"--from", "1", "--resume", resume}, "INVALID_START": {"--from", "yesterday"}, "has 1 shards": {"--from", "1,2"},
+	} {
+		_, _, err := s.run(append([]string{"subscribe", "news"}, args...)...)
+		require.ErrorContains(t, err, want)
+	}
+}

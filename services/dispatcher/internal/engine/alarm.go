@@ -58,7 +58,11 @@ func (a *alarm) ring() time.Duration {
 	now := a.e.dbtime.now()
 	next := int64(math.MaxInt64)
 	var due []*gshard
-	a.e.poller.each(func(g *group) {
+	a.e.poller.each(func(w watched) {
+		g, ok := w.(*group)
+		if !ok {
+			return
+		}
 		for _, s := range g.shards {
 			at := s.wakeAt.Load()
 			switch {

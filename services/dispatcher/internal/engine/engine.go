@@ -77,6 +77,7 @@ type Engine struct {
 	pops       *budget
 	slots      semaphore // reads of views and changes under locks, beside the lanes
 	readers    semaphore // reads of bodies
+	backlog    semaphore // who reads the log far behind its end
 
 	base     context.Context //nolint:containedctx // of what outlives its caller; ends when Run ends
 	end      context.CancelFunc
@@ -92,8 +93,9 @@ type Engine struct {
 	arrivals  arrivals
 	sightings sightings
 
-	mu      sync.Mutex // guards the next five
+	mu      sync.Mutex // guards the next six
 	ended   bool       // nobody works on group-shards any more
+	tails   map[*Tail]struct{}
 	groups  map[int64]*group
 	byShard map[window.GroupShardID]*gshard
 	shards  map[message.ShardID]*shard
@@ -117,7 +119,7 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 		pushBytes: newBudget("bytes wait for a commit", cfg.QueuedBytes, m.queuedBytes),
 		requests:  newBudget("requests wait for a commit", int64(cfg.QueuedRequests), m.queued),
 		pops:      newBudget("pops wait for messages", int64(cfg.ParkedPops), m.popsOpen),
-		slots:     newSemaphore(2), readers: newSemaphore(2),
+		slots:     newSemaphore(2), readers: newSemaphore(2), backlog: newSemaphore(1), tails: map[*Tail]struct{}{},
 		groups: map[int64]*group{}, byShard: map[window.GroupShardID]*gshard{}, shards: map[message.ShardID]*shard{},
 		sightings: sightings{shards: map[message.ShardID]*sighted{}},
 		heads:     map[message.ShardID]message.Offset{}, arrivals: arrivals{waiting: map[queueName][]func(*catalog.Queue, error){}},

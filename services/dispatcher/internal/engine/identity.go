@@ -60,6 +60,7 @@ func (e *Engine) clear() {
 	clear(e.heads)
 	for _, s := range e.shards {
 		s.head.Store(0)
+		s.replace()
 	}
 	for _, g := range e.groups {
 		for _, s := range g.shards {

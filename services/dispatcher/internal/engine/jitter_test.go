@@ -63,7 +63,7 @@ func TestEveryPollIsJittered(t *testing.T) {
 		p.watch(g, false)
 		list = append(list, g.poll.due.Sub(now))
 		for range 5 {
-			p.spread(g, nil, nil, 1)
+			p.again(g, false)
 			list = append(list, g.poll.due.Sub(now))
 		}
 		p.failed(away, nil, context.Canceled)

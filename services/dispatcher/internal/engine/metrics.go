@@ -16,7 +16,7 @@ type metrics struct {
 	deadLetters, reclaimed, undelivered prometheus.Counter
 	wakes, wakeMisses, polls, loads     prometheus.Counter
 	evictions                           prometheus.Counter
-	parked, popsOpen                    prometheus.Gauge
+	parked, popsOpen, tails             prometheus.Gauge
 	queuedBytes, queued                 prometheus.Gauge
 	frontierStops                       prometheus.Counter
 }
@@ -59,6 +59,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		evictions:     count("view_evictions_total", "Views dropped to make room."),
 		parked:        gauge("parked_pops", "Pops that wait for messages."),
 		popsOpen:      gauge("pops_open", "Pops that are not answered yet."),
+		tails:         gauge("log_tails", "Logs followed for ingresses that have subscribers."),
 		queuedBytes:   gauge("queued_push_bytes", "Bytes of pushes that wait for a commit."),
 		queued:        gauge("queued_requests", "Requests that wait for a commit."),
 		frontierStops: count("frontier_stops_total", "Pops that got nothing although there are messages, because a bound of the view was reached."),

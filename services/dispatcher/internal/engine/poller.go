@@ -8,15 +8,58 @@ import (
 	"postrider.dev/pkg/clock"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/window"
+	"postrider.dev/services/dispatcher/internal/engine/catalog"
 	"postrider.dev/services/dispatcher/internal/store"
 )
 
-// pollState paces the polls of one group. It is guarded by poller.mu.
+// pollState paces the polls of one watched. It is guarded by poller.mu.
 type pollState struct {
 	watched  bool
 	urgent   bool // asked for now
 	interval time.Duration
 	due      time.Time
+}
+
+// watched is what the poller keeps an eye on: a group on which pops wait, or a log that is followed.
+type watched interface {
+	// belongs returns the queue it is of.
+	belongs() *catalog.Queue
+	// pace is its place in the rounds, guarded by poller.mu.
+	pace() *pollState
+	// wanted says that somebody still waits on it.
+	wanted() bool
+	// known adds what it wants to hear about to the question, with what it knows of it.
+	known(q *question)
+	// found tells it the answer. It reports whether there was news.
+	found(q *question, heads map[message.ShardID]store.Head, versions map[window.GroupShardID]window.Version) (news bool)
+	// told ends the round numbered so, for those who arrived before it began.
+	told(round uint64, news bool)
+	// failUnchecked says that the database cannot be asked.
+	failUnchecked(err error)
+}
+
+// question is what one round asks, with what was known when it was asked.
+type question struct {
+	shards   map[message.ShardID]message.Offset
+	versions map[window.GroupShardID]window.Version
+}
+
+// shard asks for the head of a shard. Of several who ask, the one who knows least counts: what is news to anybody is found.
+func (q *question) shard(s *shard) {
+	head := message.Offset(s.head.Load())
+	if known, ok := q.shards[s.id]; !ok || head < known {
+		q.shards[s.id] = head
+	}
+}
+
+// news raises the shard's head to what was found, and wakes all who wait for that. It reports whether the head was not known when it was asked for: then
+// it is news to everybody who asked, although another of them may have raised it first.
+func (q *question) news(s *shard, heads map[message.ShardID]store.Head) bool {
+	found, ok := heads[s.id]
+	if ok && s.raise(found.Head) {
+		s.wake()
+	}
+	return ok && found.Head > q.shards[s.id]
 }
 
 // poller looks at heads and versions of all shards that somebody waits on, in one statement for all of them: at once when a pop arrives or a hint comes, else
@@ -25,14 +68,14 @@ type poller struct {
 	e    *Engine
 	wake chan struct{}
 
-	mu      sync.Mutex // guards the rest and every group's pollState
-	groups  map[*group]struct{}
+	mu      sync.Mutex // guards the rest and every pollState
+	watches map[watched]struct{}
 	arrived uint64 // counts the pops that arrived; a round covers those up to its number
 	retry   time.Time
 }
 
 func newPoller(e *Engine) *poller {
-	return &poller{e: e, wake: make(chan struct{}, 1), groups: map[*group]struct{}{}}
+	return &poller{e: e, wake: make(chan struct{}, 1), watches: map[watched]struct{}{}}
 }
 
 // arrival numbers a new pop.
@@ -43,15 +86,15 @@ func (p *poller) arrival() uint64 {
 	return p.arrived
 }
 
-// watch keeps a group in the rounds for as long as pops wait on it; urgent asks for a round now.
-func (p *poller) watch(g *group, urgent bool) {
+// watch keeps w in the rounds for as long as it is wanted; urgent asks for a round now.
+func (p *poller) watch(w watched, urgent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &g.poll
+	s := w.pace()
 	if !s.watched {
 		s.watched, s.interval = true, p.e.cfg.RepollMin
 		s.due = p.e.clk.Now().Add(p.jitter(s.interval))
-		p.groups[g] = struct{}{}
+		p.watches[w] = struct{}{}
 	}
 	if urgent {
 		s.urgent = true
@@ -59,23 +102,23 @@ func (p *poller) watch(g *group, urgent bool) {
 	p.signal()
 }
 
-// hint asks for a round now, if anybody waits on the group.
-func (p *poller) hint(g *group) {
-	if g.hasParked() {
-		p.watch(g, true)
+// hint asks for a round now, if anybody waits.
+func (p *poller) hint(w watched) {
+	if w.wanted() {
+		p.watch(w, true)
 	}
 }
 
-// each calls fn for every group on which pops wait.
-func (p *poller) each(fn func(*group)) {
+// each calls fn for everything that is waited on.
+func (p *poller) each(fn func(watched)) {
 	p.mu.Lock()
-	groups := make([]*group, 0, len(p.groups))
-	for g := range p.groups {
-		groups = append(groups, g)
+	all := make([]watched, 0, len(p.watches))
+	for w := range p.watches {
+		all = append(all, w)
 	}
 	p.mu.Unlock()
-	for _, g := range groups {
-		fn(g)
+	for _, w := range all {
+		fn(w)
 	}
 }
 
@@ -94,9 +137,9 @@ func (p *poller) run(ctx context.Context) error {
 	timer := p.e.clk.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		groups, round, wait := p.next()
-		if len(groups) > 0 {
-			p.round(ctx, groups, round)
+		ripe, round, wait := p.next()
+		if len(ripe) > 0 {
+			p.round(ctx, ripe, round)
 			continue
 		}
 		timer.Reset(wait)
@@ -109,9 +152,9 @@ func (p *poller) run(ctx context.Context) error {
 	}
 }
 
-// next returns what is due now, or how long to wait. A round takes along what is due within half an interval, so that idle groups fall into step and
-// cost one statement together.
-func (p *poller) next() (groups []*group, round uint64, wait time.Duration) {
+// next returns what is due now, or how long to wait. A round takes along what is due within half an interval, so that what is idle falls into step and
+// costs one statement together.
+func (p *poller) next() (due []watched, round uint64, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.e.clk.Now()
@@ -120,92 +163,79 @@ func (p *poller) next() (groups []*group, round uint64, wait time.Duration) {
 	}
 	wait = time.Hour
 	ripe := false
-	for g := range p.groups {
-		if !g.hasParked() {
-			g.poll = pollState{}
-			delete(p.groups, g)
+	for w := range p.watches {
+		s := w.pace()
+		if !w.wanted() {
+			*s = pollState{}
+			delete(p.watches, w)
 			continue
 		}
-		if g.poll.urgent || !g.poll.due.After(now) {
+		if s.urgent || !s.due.After(now) {
 			ripe = true
 		}
-		wait = min(wait, g.poll.due.Sub(now))
+		wait = min(wait, s.due.Sub(now))
 	}
 	if !ripe {
 		return nil, 0, max(wait, time.Millisecond)
 	}
-	for g := range p.groups {
-		if g.poll.urgent || g.poll.due.Sub(now) <= g.poll.interval/2 {
-			g.poll.urgent = false
-			groups = append(groups, g)
+	for w := range p.watches {
+		if s := w.pace(); s.urgent || s.due.Sub(now) <= s.interval/2 {
+			s.urgent = false
+			due = append(due, w)
 		}
 	}
-	return groups, p.arrived, 0
+	return due, p.arrived, 0
 }
 
-// round runs one statement for the groups and spreads what it found.
-func (p *poller) round(ctx context.Context, groups []*group, round uint64) {
-	shards := make(map[message.ShardID]message.Offset, len(groups))
-	versions := make(map[window.GroupShardID]window.Version, len(groups))
-	for _, g := range groups {
-		for _, s := range g.shards {
-			shards[s.shard.id] = message.Offset(s.shard.head.Load())
-			versions[s.id] = window.Version(s.version.Load())
-		}
+// round runs one statement for all that is due and spreads what it found.
+func (p *poller) round(ctx context.Context, due []watched, round uint64) {
+	q := &question{
+		shards:   make(map[message.ShardID]message.Offset, len(due)),
+		versions: make(map[window.GroupShardID]window.Version, len(due)),
+	}
+	for _, w := range due {
+		w.known(q)
 	}
 	sctx, cancel := context.WithTimeout(ctx, p.e.cfg.StatementTimeout)
-	heads, now, err := p.e.db.Poll(sctx, shards, versions)
+	heads, now, err := p.e.db.Poll(sctx, q.shards, q.versions)
 	cancel()
 	p.e.metrics.polls.Inc()
 	if err != nil {
-		p.failed(ctx, groups, err)
+		p.failed(ctx, due, err)
 		return
 	}
-	for _, g := range groups {
-		p.spread(g, heads, now, round)
+	for _, w := range due {
+		news := w.found(q, heads, now)
+		p.again(w, news)
+		w.told(round, news)
 	}
 }
 
-func (p *poller) spread(
-	g *group, heads map[message.ShardID]store.Head, versions map[window.GroupShardID]window.Version, round uint64,
-) {
-	news := false
-	for _, s := range g.shards {
-		head, ok := heads[s.shard.id]
-		version, there := versions[s.id]
-		fresh := ok && s.shard.raise(head.Head)
-		if fresh {
-			s.shard.wake()
-		}
-		if s.suspect(version, there) || fresh {
-			news = true
-			s.wake()
-		}
-	}
+// again says when w is due next.
+func (p *poller) again(w watched, news bool) {
 	p.mu.Lock()
-	st := &g.poll
+	defer p.mu.Unlock()
+	s := w.pace()
 	if news {
-		st.interval = p.e.cfg.RepollMin
+		s.interval = p.e.cfg.RepollMin
 	} else {
-		st.interval = min(2*st.interval, p.e.cfg.RepollMax)
+		s.interval = min(2*s.interval, p.e.cfg.RepollMax)
 	}
-	st.due = p.e.clk.Now().Add(p.jitter(st.interval))
-	p.mu.Unlock()
-	g.told(round, news)
+	s.due = p.e.clk.Now().Add(p.jitter(s.interval))
 }
 
-// failed leaves the groups due and waits a moment. Pops that would not wait are told.
-func (p *poller) failed(ctx context.Context, groups []*group, err error) {
+// failed leaves what was asked for due and waits a moment. Pops that would not wait are told.
+func (p *poller) failed(ctx context.Context, due []watched, err error) {
 	if ctx.Err() == nil {
 		p.e.trouble("poll", err)
 	}
 	p.mu.Lock()
 	p.retry = p.e.clk.Now().Add(p.jitter(p.e.cfg.RepollMin))
-	for _, g := range groups {
-		g.poll.urgent = true
+	for _, w := range due {
+		w.pace().urgent = true
 	}
 	p.mu.Unlock()
-	for _, g := range groups {
-		g.failUnchecked(&UnavailableError{Err: err})
+	for _, w := range due {
+		w.failUnchecked(&UnavailableError{Err: err})
 	}
 }

@@ -148,7 +148,7 @@ func (v *views) has(g *gshard) bool {
 func (s *shard) unused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.users) == 0
+	return len(s.users)+len(s.tails) == 0
 }
 
 // maxHeads bounds the heads that are remembered for pushes; forgetting them costs the database a longer look for the row.
@@ -206,11 +206,11 @@ func (e *Engine) Appended(t tenant.ID, queueName string, heads map[message.Shard
 	e.hints.MessagesAvailable(t, queueName)
 }
 
-// eachOf calls fn for the groups of a queue on which pops wait.
-func (e *Engine) eachOf(t tenant.ID, name string, fn func(*group)) {
-	e.poller.each(func(g *group) {
-		if q := g.rows.Load().queue; q.Name == name && (t == "" || q.Tenant == t) {
-			fn(g)
+// eachOf calls fn for what is waited for of a queue.
+func (e *Engine) eachOf(t tenant.ID, name string, fn func(watched)) {
+	e.poller.each(func(w watched) {
+		if q := w.belongs(); q.Name == name && (t == "" || q.Tenant == t) {
+			fn(w)
 		}
 	})
 }

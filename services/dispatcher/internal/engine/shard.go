@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,8 +14,9 @@ type shard struct {
 	id   message.ShardID
 	head atomic.Int64 // an offset below which everything is committed; the true head is there or further
 
-	mu    sync.Mutex // guards users
+	mu    sync.Mutex // guards the rest
 	users []*gshard
+	tails []*Tail
 }
 
 // raise notes that everything below head is committed. It reports whether that is news.
@@ -30,14 +32,40 @@ func (s *shard) raise(head message.Offset) bool {
 	}
 }
 
-// wake tells every group that uses the shard here that there is something new.
+// wake tells every group that uses the shard here, and who follows it, that there is something new.
 func (s *shard) wake() {
 	s.mu.Lock()
-	users := s.users
+	users, tails := s.users, s.tails
 	s.mu.Unlock()
+	for _, t := range tails {
+		t.wake()
+	}
 	for _, g := range users {
 		g.wake()
 	}
+}
+
+// follow has t told of what is new.
+func (s *shard) follow(t *Tail) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tails = append(s.tails[:len(s.tails):len(s.tails)], t) // wake reads the old slice without the lock
+}
+
+// replace ends those who follow it: another database answers.
+func (s *shard) replace() {
+	s.mu.Lock()
+	tails := s.tails
+	s.mu.Unlock()
+	for _, t := range tails {
+		t.replace()
+	}
+}
+
+func (s *shard) unfollow(t *Tail) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tails = slices.DeleteFunc(slices.Clone(s.tails), func(o *Tail) bool { return o == t })
 }
 
 func (s *shard) join(g *gshard) {

@@ -3,10 +3,12 @@ package loop_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -136,4 +138,49 @@ func TestTheCataloguerReadsTheLogOnlyWhereOthersWrote(t *testing.T) {
 	require.Equal(t, []message.Offset{40, 70}, c.memory)
 	require.Equal(t, 3, c.log)
 	require.Equal(t, c.head, c.upto)
+}
+
+// register is the table of subscribers of one dispatcher.
+type register struct {
+	puts    []map[int64]int64
+	expired int
+	broken  bool
+}
+
+func (r *register) PutSubscribers(_ context.Context, _ uuid.UUID, counts map[int64]int64, _ time.Duration) error {
+	if r.broken {
+		return errBroken
+	}
+	r.puts = append(r.puts, counts)
+	return nil
+}
+
+func (r *register) ExpireSubscribers(context.Context) error {
+	r.expired++
+	return nil
+}
+
+func TestTheCensusIsWrittenWhenItChangesAndNowAndThen(t *testing.T) {
+	t.Parallel()
+	r := &register{}
+	clk := clock.NewFake(time.Unix(0, 0))
+	now := map[int64]int64{}
+	round := loop.NewCensus(r, func() map[int64]int64 { return maps.Clone(now) }, uuid.New(), clk, zap.NewNop()).Round
+
+	require.NoError(t, round(t.Context())) // nobody subscribes, nothing is written
+	now[7] = 2
+	r.broken = true
+	require.Error(t, round(t.Context()))
+	r.broken = false
+	require.NoError(t, round(t.Context()))
+	require.NoError(t, round(t.Context())) // no change
+	clk.Advance(5 * time.Second)
+	require.NoError(t, round(t.Context())) // renewed
+	delete(now, 7)
+	require.NoError(t, round(t.Context()))
+	clk.Advance(time.Minute)
+	require.NoError(t, round(t.Context()))
+
+	require.Equal(t, []map[int64]int64{{7: 2}, {7: 2}, {}}, r.puts)
+	require.Equal(t, 3, r.expired)
 }

@@ -82,7 +82,7 @@ func queueOf(q store.Queue, s store.QueueStats, rate float64) *queuev1.Queue {
 	return &queuev1.Queue{
 		Id: strconv.FormatInt(q.ID, 10), Name: q.Name, Options: optionsOf(q.Config), ConfigVersion: q.ConfigVersion,
 		CreatedAt: instant(q.CreatedAt), Messages: s.Messages, StoredBytes: s.StoredBytes, Depth: s.Depth, PushRate: rate,
-		Groups: int32(s.Groups), DeadLetters: s.DeadLetters, Delayed: s.Delayed,
+		Groups: int32(s.Groups), DeadLetters: s.DeadLetters, Delayed: s.Delayed, Subscribers: s.Subscribers,
 	}
 }
 

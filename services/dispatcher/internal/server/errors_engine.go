@@ -14,6 +14,8 @@ const (
 	ReasonStaleEpoch = "STALE_EPOCH"
 	ReasonKeyReused  = "IDEMPOTENCY_KEY_REUSED"
 	ReasonOverloaded = "OVERLOADED"
+	// ReasonLogReplaced is told where a reader has been further than the log goes.
+	ReasonLogReplaced = "LOG_REPLACED"
 )
 
 // engineError translates the engine's own errors; nil if err is none of them.
@@ -34,6 +36,8 @@ func engineError(err error) *apierr.Error {
 		return apierr.FailedPrecondition(ReasonOutcomeUnknown, "the push was sent before and may have been done; no idempotency key keeps a repeat from being appended again")
 	case errors.Is(err, engine.ErrStaleEpoch):
 		return apierr.Aborted(ReasonStaleEpoch, engine.StaleDetail)
+	case errors.Is(err, engine.ErrLogReplaced):
+		return apierr.FailedPrecondition(ReasonLogReplaced, "the log ends before the offset: it is not the one that was read before").WithCause(err)
 	case errors.Is(err, engine.ErrDraining):
 		return apierr.Unavailable(ReasonDraining, "the node is going away; nothing was done", 0)
 	case errors.Is(err, store.ErrKeyReused):

@@ -33,14 +33,15 @@ type Exchange struct {
 
 	engine   Engine
 	modes    Modes
+	logs     Log
 	clk      clock.Clock
 	log      *zap.Logger
 	draining <-chan struct{}
 }
 
 // NewExchange returns the service. Its streams end soon after draining is closed.
-func NewExchange(engine Engine, m Modes, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
-	return &Exchange{engine: engine, modes: m, clk: clk, log: log, draining: draining}
+func NewExchange(engine Engine, logs Log, m Modes, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
+	return &Exchange{engine: engine, logs: logs, modes: m, clk: clk, log: log, draining: draining}
 }
 
 // Exchange implements the contract. Pushes begin in the order they came, the other verbs side by side; results leave as they come, gathered while the previous frame is being

@@ -105,7 +105,9 @@ func behindGate(t *testing.T, play func(t *testing.T, g *gate)) {
 			})
 		watched, exchanged := make(chan error, 1), make(chan error, 1)
 		go func() { watched <- g.watch.Run(ctx) }()
-		go func() { exchanged <- NewExchange(g.engine, g.watch, clock.Real{}, zap.NewNop(), nil).Exchange(g.wire) }()
+		go func() {
+			exchanged <- NewExchange(g.engine, nil, g.watch, clock.Real{}, zap.NewNop(), nil).Exchange(g.wire)
+		}()
 		play(t, g)
 		cancel()
 		require.NoError(t, <-watched)

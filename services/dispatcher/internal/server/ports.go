@@ -4,8 +4,12 @@ import (
 	"context"
 
 	"postrider.dev/pkg/tenant"
+	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/engine"
+	"postrider.dev/services/dispatcher/internal/store"
 )
 
 // Engine serves the hot verbs. The requests it is given have been validated (validate.go); it MUST NOT change them and MAY keep their payloads only until
@@ -23,6 +27,16 @@ type Engine interface {
 	Undelivered(t tenant.ID, queue string, resp *queuev1.PopResponse)
 	// Drain sends parked pops away.
 	Drain()
+}
+
+// Log reads the logs of queues for subscribers. Its errors are those of domain, store and engine.
+type Log interface {
+	// LocateLog finds the queue's id, and in each of its shards where a reader begins that wants what start says.
+	LocateLog(ctx context.Context, t tenant.ID, name string, start queue.Start, create bool) (int64, []store.LogBounds, error)
+	// ReadLog returns the next page of a shard; an empty one says that the log ends there.
+	ReadLog(ctx context.Context, t tenant.ID, name string, id int64, shard int, from message.Offset) (*dispatcherv1.LogPage, error)
+	// Follow begins to follow a queue from the offsets given, one a shard.
+	Follow(ctx context.Context, t tenant.ID, name string, id int64, from []message.Offset) (*engine.Tail, error)
 }
 
 // Notifier is told what a control action changed, after its commit. Its methods MUST NOT block. What it does not pass on costs latency only.

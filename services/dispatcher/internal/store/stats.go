@@ -21,6 +21,7 @@ type QueueStats struct {
 	Depth       int64 // most messages unsettled in a group; Messages where there is no group
 	DeadLetters int64 // not redriven
 	Delayed     int64 // accepted and not due yet; not among Messages
+	Subscribers int64 // on all dispatchers
 }
 
 // GroupStats is the state of a group, of one moment.
@@ -49,7 +50,7 @@ func (c *Control) QueueStats(ctx context.Context, queues []int64) (map[int64]Que
 	}
 	out := make(map[int64]QueueStats, len(queues))
 	var s QueueStats
-	_, err = pgx.ForEachRow(rows, []any{&s.QueueID, &s.Messages, &s.StoredBytes, &s.Groups, &s.Depth, &s.DeadLetters, &s.Delayed}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&s.QueueID, &s.Messages, &s.StoredBytes, &s.Groups, &s.Depth, &s.DeadLetters, &s.Delayed, &s.Subscribers}, func() error {
 		out[s.QueueID] = s
 		return nil
 	})
@@ -73,7 +74,7 @@ func (c *Control) QueueDetail(ctx context.Context, q Queue) (QueueDetail, error)
 	err := c.inSnapshot(ctx, func(tx pg.Tx) error {
 		d = QueueDetail{States: make(map[int64]GroupStats)}
 		err := tx.QueryRow(ctx, c.s.sql.text("queue_stats"), []int64{q.ID}).
-			Scan(&d.Stats.QueueID, &d.Stats.Messages, &d.Stats.StoredBytes, &d.Stats.Groups, &d.Stats.Depth, &d.Stats.DeadLetters, &d.Stats.Delayed)
+			Scan(&d.Stats.QueueID, &d.Stats.Messages, &d.Stats.StoredBytes, &d.Stats.Groups, &d.Stats.Depth, &d.Stats.DeadLetters, &d.Stats.Delayed, &d.Stats.Subscribers)
 		if pg.IsNoRows(err) {
 			return ErrQueueNotFound
 		}

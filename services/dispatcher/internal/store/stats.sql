@@ -4,7 +4,8 @@
 -- name: queue_stats
 SELECT q.id, s.messages, s.bytes, g.groups, coalesce(g.depth, s.messages),
        (SELECT count(*) FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NULL),
-       (SELECT count(*) FROM unnest(q.shard_ids) AS w(id) JOIN dispatcher.delayed d ON d.shard_id = ANY (ARRAY[w.id]))
+       (SELECT count(*) FROM unnest(q.shard_ids) AS w(id) JOIN dispatcher.delayed d ON d.shard_id = ANY (ARRAY[w.id])),
+       (SELECT coalesce(sum(c.subscribers), 0)::bigint FROM dispatcher.subscribers c WHERE c.queue_id = q.id AND c.expires_at > dispatcher.now())
 FROM unnest(@queues::bigint[]) AS u(id)
 JOIN dispatcher.queues q ON q.id = ANY (ARRAY[u.id])
 CROSS JOIN LATERAL (

@@ -55,6 +55,7 @@ const (
 	Payload                // up to Max bytes
 	MediaType              // a media type, up to Max bytes
 	Start                  // earliest, latest or an RFC 3339 time
+	From                   // the same, or offsets
 	TenantID               // a tenant's id
 	ModeName               // the name of a mode of the fleet
 	Flag                   // true or false, and it must be said
@@ -68,6 +69,8 @@ type Rule struct {
 	Check    Check
 	Required bool
 	Min, Max int64 // bytes, elements, numbers or nanoseconds, as Check says
+	// Elements is what the elements of a List of text are tested by: Name, or else Token.
+	Elements Check
 }
 
 // Name is unique among the rules: PopRequest.batch.
@@ -143,6 +146,10 @@ func (r Rule) content(v string) *Violation {
 	case Start:
 		if _, err := time.Parse(time.RFC3339, v); err != nil && v != "earliest" && v != "latest" {
 			return r.fault(CodeStart, "%s is earliest, latest or an RFC 3339 time", r.Field)
+		}
+	case From:
+		if _, err := ParseFrom(v); err != nil {
+			return r.fault(CodeStart, "%v", err)
 		}
 	case TenantID:
 		if _, err := tenant.Parse(v); err != nil {

@@ -23,7 +23,7 @@ const (
 func Rules() []Rule {
 	var all []Rule
 	for message, rules := range map[string][]Rule{
-		"PushRequest":               {name("queue"), list("items", 1, MaxItems), optional(name("idempotency_key")), free("resent")},
+		"PushRequest":               {name("queue"), list("items", 1, MaxItems), optional(name("idempotency_key")), free("resent"), optional(name("origin"))},
 		"PushItem":                  pushItemRules(),
 		"PushStreamRequest":         {list("entries", 1, MaxItems)},
 		"PushStreamRequest.Entry":   {free("request_id"), required(nested("request"))},
@@ -33,6 +33,7 @@ func Rules() []Rule {
 		"Settlement":                settlementRules(),
 		"RenewRequest":              {name("queue"), required(token("lease")), span("duration", time.Second, MaxLease)},
 		"ReleaseRequest":            {name("queue"), required(token("lease")), list("message_ids", 0, MaxItems)},
+		"SubscribeRequest":          subscribeRules(),
 		"LookupMessageRequest":      {name("queue"), optional(name("partition")), optional(name("client_id")), token("message_id")},
 		"ConfigureQueueRequest":     {name("queue"), nested("options"), list("reset", 0, 64)},
 		"QueueOptions":              optionRules(),
@@ -93,6 +94,17 @@ func popRules() []Rule {
 		nested("group_options"),
 		{Field: "consumer", Check: Text, Max: NameBytes},
 		nested("settle"),
+	}
+}
+
+func subscribeRules() []Rule {
+	return []Rule{
+		name("queue"),
+		{Field: "from", Check: From, Max: TokenBytes},
+		token("resume"),
+		{Field: "partitions", Check: List, Max: MaxPartitions, Elements: Name},
+		{Field: "headers", Check: Headers, Max: HeaderPairs},
+		optional(name("skip_origin")),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
 	"postrider.dev/pkg/apierr"
@@ -48,12 +49,28 @@ func (a *access) admit(ctx context.Context, p domain.Policy, authorization, apiK
 	}
 	switch p.Admit(caller) {
 	case domain.Admitted:
-		return tenant.NewContext(ctx, caller), nil
+		ctx = tenant.NewContext(ctx, caller)
+		return context.WithValue(ctx, againKey{}, func(ctx context.Context) error {
+			_, err := a.admit(ctx, p, authorization, apiKey)
+			return err
+		}), nil
 	case domain.RoleTooLow:
 		return ctx, apierr.PermissionDenied(reasonRoleTooLow, "this needs a key with role "+p.Role.String()+" or higher").With("role", caller.Role)
 	case domain.OtherTenant:
 	}
 	return ctx, apierr.PermissionDenied(reasonDefaultTenant, "this is for keys of tenant "+string(tenant.Default))
+}
+
+type againKey struct{}
+
+// stillAdmitted asks once more what admitted the call of ctx. What cannot be asked now is left as it is.
+func stillAdmitted(ctx context.Context) bool {
+	again, ok := ctx.Value(againKey{}).(func(context.Context) error)
+	if !ok {
+		return true
+	}
+	code := apierr.Code(again(ctx))
+	return code != codes.Unauthenticated && code != codes.PermissionDenied
 }
 
 func (a *access) identify(ctx context.Context, authorization, apiKey []string) (tenant.Caller, error) {

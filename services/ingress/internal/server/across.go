@@ -16,6 +16,8 @@ func across(m proto.Message) *domain.Violation {
 		return acrossAck(req, "")
 	case *queuev1.PopRequest:
 		return acrossPop(req)
+	case *queuev1.SubscribeRequest:
+		return acrossSubscribe(req)
 	case *queuev1.ConfigureQueueRequest:
 		return acrossConfigure(req)
 	case *queuev1.LookupMessageRequest:
@@ -79,6 +81,19 @@ func acrossPop(req *queuev1.PopRequest) *domain.Violation {
 		return missing("PopRequest.settle_lease", "settle.lease", "settle needs a lease")
 	}
 	return acrossAck(settle, "settle.")
+}
+
+func acrossSubscribe(req *queuev1.SubscribeRequest) *domain.Violation {
+	if req.GetResume() == "" {
+		return nil
+	}
+	if req.GetFrom() != "" {
+		return conflict("SubscribeRequest.one_place", "from", "from and resume exclude each other")
+	}
+	if _, err := domain.ParseResume(req.GetResume()); err != nil {
+		return &domain.Violation{Rule: "SubscribeRequest.resume_token", Field: "resume", Code: domain.CodeToken, Detail: err.Error()}
+	}
+	return nil
 }
 
 func acrossConfigure(req *queuev1.ConfigureQueueRequest) *domain.Violation {

@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -67,7 +70,7 @@ func TestEveryBrokenRuleIsRefusedOverGRPCBeforeAnythingIsForwarded(t *testing.T)
 			before := s.exchange.forwarded()
 			resp := newResponse(t, r.rpc)
 
-			err := s.conn.Invoke(s.as(adminKey), "/"+r.rpc, m, resp)
+			err := s.invoke(r.rpc, m, resp)
 
 			require.Equal(t, before, s.exchange.forwarded(), "it was forwarded")
 			if push, ok := resp.(*queuev1.PushResponse); ok && c.rule.Message == "PushItem" {
@@ -82,6 +85,23 @@ func TestEveryBrokenRuleIsRefusedOverGRPCBeforeAnythingIsForwarded(t *testing.T)
 			require.True(t, strings.HasPrefix(field, r.path+c.rule.Field), "%s is not %s", field, r.path+c.rule.Field)
 		})
 	}
+}
+
+// invoke calls a method; of a stream it takes the first answer.
+func (s *surface) invoke(rpc string, req, resp proto.Message) error {
+	if !strings.HasSuffix(rpc, "/Subscribe") {
+		return s.conn.Invoke(s.as(adminKey), "/"+rpc, req, resp)
+	}
+	ctx, cancel := context.WithCancel(s.as(adminKey))
+	defer cancel()
+	stream, err := s.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/"+rpc)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(stream.SendMsg(req), stream.CloseSend()); err != nil {
+		return err
+	}
+	return stream.RecvMsg(resp)
 }
 
 func reason(err error) (code, field string) {
@@ -179,6 +199,10 @@ func asREST(t *testing.T, p domain.Policy, m proto.Message, c badCase) (path, bo
 		var query strings.Builder
 		sep := "?"
 		for name, v := range fields {
+			if v[0] == '[' || v[0] == '{' {
+				query.WriteString(inQuery(t, name, v, &sep))
+				continue
+			}
 			text := strings.Trim(string(v), `"`)
 			if v[0] == '"' {
 				require.NoError(t, json.Unmarshal(v, &text))
@@ -191,6 +215,30 @@ func asREST(t *testing.T, p domain.Policy, m proto.Message, c badCase) (path, bo
 	out, err := json.Marshal(fields)
 	require.NoError(t, err)
 	return path, string(out), true
+}
+
+// inQuery writes a list or a map of texts as parameters.
+func inQuery(t *testing.T, name string, v json.RawMessage, sep *string) string {
+	t.Helper()
+	var query strings.Builder
+	add := func(name, value string) {
+		query.WriteString(*sep + escape(name) + "=" + escape(value))
+		*sep = "&"
+	}
+	if v[0] == '[' {
+		var list []string
+		require.NoError(t, json.Unmarshal(v, &list))
+		for _, value := range list {
+			add(name, value)
+		}
+		return query.String()
+	}
+	var entries map[string]string
+	require.NoError(t, json.Unmarshal(v, &entries))
+	for key, value := range entries {
+		add(name+"["+key+"]", value)
+	}
+	return query.String()
 }
 
 func orElse(v json.RawMessage, other string) json.RawMessage {

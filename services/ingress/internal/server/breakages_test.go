@@ -81,6 +81,11 @@ func (b *breaker) texts() {
 		b.add("too_long", domain.CodeTextTooLong, text(strings.Repeat("x", int(r.Max)+1)))
 		b.add("not_ascii", domain.CodeToken, text("é"))
 		b.add("control", domain.CodeToken, text("a\tb"))
+	case domain.From:
+		for name, bad := range map[string]string{"word": "yesterday", "negative": "-1", "empty_offset": "1,,2", "date": "2030-01-02"} {
+			b.add(name, domain.CodeStart, text(bad))
+		}
+		b.add("too_long", domain.CodeTextTooLong, text(strings.Repeat("1", int(r.Max)+1)))
 	case domain.Start:
 		b.add("word", domain.CodeStart, text("yesterday"))
 		b.add("too_long", domain.CodeTextTooLong, text(strings.Repeat("x", int(r.Max)+1)))
@@ -144,6 +149,11 @@ func (b *breaker) collections() {
 	case domain.List:
 		if r.Min > 0 {
 			b.add("empty", domain.CodeMissing, unset)
+		}
+		if r.Elements == domain.Name {
+			b.add("empty_element", domain.CodeNameEmpty, text(""))
+			b.add("long_element", domain.CodeNameTooLong, text(strings.Repeat("x", domain.NameBytes+1)))
+			b.add("nul_element", domain.CodeNameNUL, text("a\x00b"))
 		}
 		b.add("too_many", domain.CodeTooMany, func(m protoreflect.Message, fd protoreflect.FieldDescriptor) {
 			list := m.Mutable(fd).List()
@@ -210,6 +220,7 @@ func roots() map[string]root {
 		"AckRequest":                queue("Ack", ack),
 		"RenewRequest":              queue("Renew", func() proto.Message { return &queuev1.RenewRequest{Queue: "q", Lease: "l"} }),
 		"ReleaseRequest":            queue("Release", func() proto.Message { return &queuev1.ReleaseRequest{Queue: "q", Lease: "l"} }),
+		"SubscribeRequest":          queue("Subscribe", func() proto.Message { return &queuev1.SubscribeRequest{Queue: "q"} }),
 		"LookupMessageRequest":      queue("LookupMessage", func() proto.Message { return &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c"} }),
 		"ConfigureQueueRequest":     queue("ConfigureQueue", configure),
 		"ListQueuesRequest":         queue("ListQueues", func() proto.Message { return &queuev1.ListQueuesRequest{} }),

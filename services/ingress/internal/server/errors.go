@@ -16,6 +16,7 @@ import (
 	"postrider.dev/services/ingress/internal/domain/jsonscan"
 	"postrider.dev/services/ingress/internal/engine"
 	"postrider.dev/services/ingress/internal/engine/keyring"
+	"postrider.dev/services/ingress/internal/engine/tail"
 )
 
 // Reasons this service gives by itself, beside those of domain, jsonscan and wire.
@@ -37,6 +38,8 @@ const (
 	reasonDatabaseAway    = "DATABASE_UNAVAILABLE"
 	reasonExpiryPast      = "EXPIRES_IN_THE_PAST"
 	reasonModeNotServed   = "MODE_NOT_SERVED"
+	reasonResumeGone      = "RESUME_POINT_GONE"
+	reasonSlow            = "SLOW_SUBSCRIBER"
 )
 
 const retrySoon = time.Second
@@ -57,7 +60,16 @@ func wireError(err error) error {
 		return apierr.PayloadTooLarge("", fmt.Sprintf("the request has %d bytes, headers and names among them; at most %d are allowed", e.Size, e.Limit)).
 			With("size", e.Size).With("limit", e.Limit)
 	}
+	if e, ok := errors.AsType[*tail.OffsetsError](err); ok {
+		return apierr.InvalidArgument(domain.CodeStart, "from", e.Detail)
+	}
 	switch {
+	case errors.Is(err, tail.ErrResumeGone):
+		return apierr.FailedPrecondition(reasonResumeGone, err.Error()).WithField("resume")
+	case errors.Is(err, tail.ErrOverloaded):
+		return apierr.ResourceExhausted(reasonOverloaded, "this node has as many subscriptions as it may", retrySoon).WithCause(err)
+	case errors.Is(err, tail.ErrStopped):
+		return apierr.Unavailable(reasonDraining, "the node drains: subscribe elsewhere", 0)
 	case errors.Is(err, engine.ErrNoDispatcher):
 		return apierr.Unavailable(reasonNoDispatcher, "no dispatcher can be reached; nothing was done", retrySoon).WithCause(err)
 	case errors.Is(err, engine.ErrOutcomeUnknown):

@@ -34,6 +34,8 @@ import (
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/engine/answers"
 	"postrider.dev/services/ingress/internal/engine/keyring"
+	"postrider.dev/services/ingress/internal/engine/tail"
+	"postrider.dev/services/ingress/internal/engine/tail/tailtest"
 	"postrider.dev/services/ingress/internal/server"
 )
 
@@ -50,11 +52,18 @@ const (
 
 type fakeKeys struct{}
 
+// revoked are keys that were good before; see the test that revokes one.
+var revoked sync.Map //nolint:gochecknoglobals // of domain.KeyID
+
 func (fakeKeys) Check(_ context.Context, key domain.Key) (tenant.Caller, error) {
+	if _, ended := revoked.Load(key.ID); ended {
+		return tenant.Caller{}, keyring.ErrRefused
+	}
 	callers := map[domain.KeyID]tenant.Caller{
 		"admin":    {Tenant: "default", Actor: "key:admin", Role: tenant.Admin},
 		"write":    {Tenant: "default", Actor: "key:write", Role: tenant.Write},
 		"read":     {Tenant: "default", Actor: "key:read", Role: tenant.Read},
+		"passing":  {Tenant: "default", Actor: "key:passing", Role: tenant.Read},
 		"stranger": {Tenant: "other", Actor: "key:stranger", Role: tenant.Admin},
 	}
 	if key.ID == "away" {
@@ -193,6 +202,7 @@ type surface struct {
 	t        *testing.T
 	exchange *fakeExchange
 	env      run.Env
+	log      *tailtest.Log // of every queue
 	store    *fakeStore
 	modes    *fakeModes
 	http     *http.Client
@@ -212,12 +222,18 @@ func start(t *testing.T) *surface {
 
 func startWith(t *testing.T, cfg server.Config) *surface {
 	t.Helper()
+	return startOn(t, cfg, clock.Real{})
+}
+
+// startOn is startWith on another clock.
+func startOn(t *testing.T, cfg server.Config, clk clock.Clock) *surface {
+	t.Helper()
 	network := memnet.New()
 	env := run.Env{
-		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{},
+		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clk,
 		Listen: network.Listen, Dial: network.Dial,
 	}
-	s := &surface{t: t, exchange: &fakeExchange{parked: make(chan struct{}, 100), held: make(chan func(), 100)}, store: &fakeStore{}, modes: &fakeModes{changed: make(chan struct{})}, draining: make(chan struct{})}
+	s := &surface{t: t, exchange: &fakeExchange{parked: make(chan struct{}, 100), held: make(chan func(), 100)}, log: tailtest.New(1, 1), store: &fakeStore{}, modes: &fakeModes{changed: make(chan struct{})}, draining: make(chan struct{})}
 	s.goAway = sync.OnceFunc(func() { close(s.draining) })
 	s.serve(env, cfg)
 	// HTTP goes over TCP: net/http moves read deadlines about, and a connection in memory may let one that was taken back end the next request.
@@ -244,8 +260,10 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 	room, err := answers.New(answerRoom, env.Metrics)
 	require.NoError(t, err)
 	s.env = env
+	subs, err := tail.NewHub(s.log, s.draining, env.Clock, env.Log, env.Metrics, tail.Defaults())
+	require.NoError(t, err)
 	srv, err := server.New(cfg, server.Needs{
-		Answers: room, Exchange: s.exchange, Keys: fakeKeys{}, Store: s.store, KeyChanged: func(domain.KeyID) {}, Ready: ready.Handler(true),
+		Answers: room, Exchange: s.exchange, Subs: subs, Keys: fakeKeys{}, Store: s.store, KeyChanged: func(domain.KeyID) {}, Ready: ready.Handler(true),
 		ModeSet: func(string) {}, Modes: s.modes,
 		Draining: s.draining, Clock: env.Clock, Log: env.Log,
 	})
@@ -268,7 +286,7 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 	ended, finished := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(finished)
-		ended <- run.All(ctx, run.Part{Name: "web", Run: web.Run}, run.Part{Name: "rpc", Run: rpc.Run})
+		ended <- run.Layers(ctx, []run.Part{{Name: "subscriptions", Run: subs.Run}}, []run.Part{{Name: "web", Run: web.Run}, {Name: "rpc", Run: rpc.Run}})
 	}()
 	var once sync.Once
 	s.drain = func() <-chan error {
@@ -333,58 +351,6 @@ func (s *surface) request(method, path, body string, header ...string) answer {
 // as returns a context with a key for gRPC calls.
 func (s *surface) as(key string) context.Context {
 	return metadata.AppendToOutgoingContext(s.t.Context(), "authorization", "Bearer "+key)
-}
-
-type fakeStore struct{ kept sync.Map } // of string to []byte
-
-// Once keeps answers by their keys alone; the key "reused" is refused, and so is "busy".
-func (s *fakeStore) Once(_ context.Context, req idempotency.Request, do func(server.AdminVerbs) ([]byte, error)) ([]byte, bool, error) {
-	switch req.Key {
-	case "reused":
-		return nil, false, idempotency.ErrReused
-	case "busy":
-		return nil, false, idempotency.ErrInUse
-	}
-	if answer, ok := s.kept.Load(req.Method + req.Key); ok {
-		kept, _ := answer.([]byte)
-		return kept, true, nil
-	}
-	answer, err := do(s)
-	if err == nil {
-		s.kept.Store(req.Method+req.Key, answer)
-	}
-	return answer, false, err
-}
-
-func (*fakeStore) CreateTenant(_ context.Context, _ tenant.Caller, id tenant.ID) (domain.Tenant, error) {
-	return domain.Tenant{ID: id, CreatedAt: t0()}, nil
-}
-
-func (*fakeStore) ListTenants(context.Context) ([]domain.Tenant, error) {
-	return []domain.Tenant{{ID: "default", CreatedAt: t0()}}, nil
-}
-
-func (*fakeStore) CreateKey(_ context.Context, _ tenant.Caller, key domain.APIKey) (domain.APIKey, error) {
-	key.CreatedAt = t0()
-	return key, nil
-}
-
-func (*fakeStore) ListKeys(_ context.Context, id tenant.ID) ([]domain.APIKey, error) {
-	return []domain.APIKey{{ID: "k1", Tenant: id, Name: "n", Role: tenant.Read, CreatedAt: t0(), RevokedAt: t0().Add(time.Hour)}}, nil
-}
-
-func (*fakeStore) RevokeKey(_ context.Context, _ tenant.Caller, id domain.KeyID, within tenant.ID) error {
-	if id != "k1" || within != "" {
-		return domain.ErrNotFound
-	}
-	return nil
-}
-
-func (*fakeStore) ListNodes(context.Context) ([]domain.Node, error) {
-	return []domain.Node{{
-		ID: "n1", Host: "h1", Zone: "z", Service: "ingress", State: "online", Version: "v1",
-		Addresses: map[string]string{"http": "127.0.0.1:7400"}, StartedAt: t0(), HeartbeatAt: t0().Add(time.Second),
-	}}, nil
 }
 
 func t0() time.Time { return time.Date(2030, 1, 2, 3, 4, 5, 678_900_000, time.UTC) }

@@ -22,6 +22,7 @@ func (s *Server) mount(r chi.Router) {
 		"POST /v1/queues/{queue}/renew":    s.restRenew,
 		"POST /v1/queues/{queue}/release":  s.restRelease,
 		"PATCH /v1/queues/{queue}":         s.restConfigure,
+		"GET /v1/queues/{queue}/subscribe": s.restSubscribe,
 		"GET /livez":                       httpserver.Live,
 		"GET /readyz":                      s.ready,
 		"GET /openapi.json":                s.openapi,

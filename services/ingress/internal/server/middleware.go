@@ -61,7 +61,7 @@ func (s *Server) cors() func(http.Handler) http.Handler {
 	return cors.Handler(cors.Options{
 		AllowedOrigins: s.cfg.CORSOrigins,
 		AllowedMethods: []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete},
-		AllowedHeaders: []string{"Authorization", "X-Api-Key", "Content-Type", idempotency.Header, "traceparent", requestIDHeader},
+		AllowedHeaders: []string{"Authorization", "X-Api-Key", "Content-Type", idempotency.Header, "traceparent", requestIDHeader, lastEventID},
 		ExposedHeaders: []string{requestIDHeader, drainingHeader, maintenanceHeader, reasonHeader, replayedHeader, "Retry-After"},
 		MaxAge:         corsMaxAge,
 	})

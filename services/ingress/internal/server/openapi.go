@@ -44,6 +44,7 @@ func openapiDocument(policies []domain.Policy) ([]byte, error) {
 		}
 	}
 	describeHot(paths)
+	describeSubscribe(paths)
 	describeKeys(paths, policies)
 	return json.Marshal(doc)
 }
@@ -118,7 +119,7 @@ func snake(name string) string {
 
 // describePayloads replaces the bytes of a payload by the two ways it is written.
 func describePayloads(definitions node) {
-	for _, name := range []string{"PushItem", "Delivery", "DeadLetter", "LookupMessageResponse"} {
+	for _, name := range []string{"PushItem", "Delivery", "DeadLetter", "LookupMessageResponse", "SubscribedMessage"} {
 		props := child(child(definitions, name), "properties")
 		props["payload"] = node{"description": "Any JSON value, where the content type is JSON. Its bytes are kept exactly, white space included; at most 128 levels."}
 		props["payload_base64"] = node{"type": "string", "format": "byte", "description": "Any other payload, instead of payload."}
@@ -171,6 +172,25 @@ func describeHot(paths node) {
 			if param, ok := p.(node); ok && param["in"] == "body" {
 				param["required"] = false
 			}
+		}
+	}
+}
+
+// describeSubscribe writes down what a subscription is over HTTP.
+func describeSubscribe(paths node) {
+	op := child(child(paths, "/v1/queues/{queue}/subscribe"), "get")
+	op["produces"] = []any{"text/event-stream"}
+	op["responses"] = node{
+		"200": node{"description": "Server-sent events, until either side ends: event message has a SubscribedMessage as its data, gap a SubscribeGap, " +
+			"closed a SubscribeClosed; the id of each is its token. A heartbeat is a comment with an id."},
+		"101":     node{"description": "A WebSocket, where the request asks for an upgrade: each text message is a SubscribeEvent."},
+		"default": child(op, "responses")["default"],
+	}
+	addHeader(op, lastEventID, "The token to resume by; goes before from and resume. Browsers send it when they connect again.")
+	params, _ := op["parameters"].([]any)
+	for _, p := range params {
+		if param, ok := p.(node); ok && param["name"] == "headers" {
+			param["description"] = "Only messages that have this header with exactly this value; one parameter a header: headers[name]=value."
 		}
 	}
 }

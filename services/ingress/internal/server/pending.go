@@ -43,13 +43,19 @@ type pending struct {
 // heldBack is more than gRPC gathers before it writes to a connection: an answer may seem to lack that much when it has left.
 const heldBack = 64 << 10
 
-// pendingCodec is gRPC's codec, but for pending answers.
+// encodedFrame is a message that was marshalled before: what many subscribers get is marshalled once.
+type encodedFrame []byte
+
+// pendingCodec is gRPC's codec, but for pending answers and encoded frames.
 type pendingCodec struct{ encoding.CodecV2 }
 
 func newPendingCodec() pendingCodec { return pendingCodec{encoding.GetCodecV2(protocodec.Name)} }
 
 // Marshal gives gRPC the bytes of v.
 func (c pendingCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if frame, ok := v.(encodedFrame); ok {
+		return mem.BufferSlice{mem.SliceBuffer(frame)}, nil
+	}
 	p, ok := v.(*pending)
 	if !ok {
 		return c.CodecV2.Marshal(v)

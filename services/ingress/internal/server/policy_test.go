@@ -90,7 +90,7 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, p := range domain.Policies() {
-		if p.Area != domain.AreaQueue || p.Method == "" {
+		if p.Area != domain.AreaQueue || p.Method == "" || strings.HasSuffix(p.RPC, "/Subscribe") { // see TestASubscription...
 			continue
 		}
 		path := strings.NewReplacer("{queue}", "q", "{group}", "g", "{id}", "x").Replace(p.Pattern)

@@ -47,6 +47,7 @@ func (v *verbs) preparePush(ctx context.Context, req *queuev1.PushRequest, fault
 			continue
 		}
 		carryTrace(it, traceparent)
+		carryOrigin(it, req.GetOrigin())
 		good = append(good, it)
 	}
 	if len(good) > 0 {
@@ -56,6 +57,17 @@ func (v *verbs) preparePush(ctx context.Context, req *queuev1.PushRequest, fault
 		p.op = op
 	}
 	return p, nil
+}
+
+// carryOrigin keeps with a message who pushed it, for subscribers that do not want to hear of their own.
+func carryOrigin(it *queuev1.PushItem, origin string) {
+	if origin == "" {
+		return
+	}
+	if it.Headers == nil {
+		it.Headers = make(map[string]string, 1)
+	}
+	it.Headers[domain.OriginHeader] = origin
 }
 
 // tooLarge is the rule about a request as a whole. REST has it as the limit of its body; gRPC frames may be a little larger.

@@ -56,7 +56,7 @@ func (s *Server) readPush(w http.ResponseWriter, r *http.Request) (*queuev1.Push
 	if err != nil {
 		return nil, nil, err
 	}
-	req := &queuev1.PushRequest{Queue: param(r, "queue"), IdempotencyKey: key, Resent: push.Resent, Items: make([]*queuev1.PushItem, len(push.Items))}
+	req := &queuev1.PushRequest{Queue: param(r, "queue"), IdempotencyKey: key, Resent: push.Resent, Origin: push.Origin, Items: make([]*queuev1.PushItem, len(push.Items))}
 	faults := make([]*queuev1.ItemError, len(push.Items))
 	items := make([]queuev1.PushItem, len(push.Items))
 	for i := range push.Items {

@@ -86,7 +86,7 @@ func (r *rules) message(m protoreflect.Message, path string) *domain.Violation {
 
 func (r *rules) field(m protoreflect.Message, fd protoreflect.FieldDescriptor, rule domain.Rule, path string) *domain.Violation {
 	switch rule.Check {
-	case domain.Name, domain.Text, domain.Token, domain.MediaType, domain.Start, domain.TenantID, domain.ModeName:
+	case domain.Name, domain.Text, domain.Token, domain.MediaType, domain.Start, domain.From, domain.TenantID, domain.ModeName:
 		return rule.String(m.Get(fd).String())
 	case domain.Count:
 		if fd.HasPresence() && !m.Has(fd) {
@@ -133,6 +133,9 @@ func (r *rules) list(list protoreflect.List, fd protoreflect.FieldDescriptor, ru
 		return nil
 	}
 	element := domain.Rule{Message: rule.Message, Field: rule.Field, Check: domain.Token, Required: true, Max: domain.TokenBytes}
+	if rule.Elements == domain.Name {
+		element.Check, element.Max = domain.Name, domain.NameBytes
+	}
 	for i := range list.Len() {
 		at := path + rule.Field + "[" + strconv.Itoa(i) + "]"
 		if fd.Kind() == protoreflect.MessageKind {

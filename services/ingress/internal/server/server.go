@@ -32,6 +32,7 @@ type Config struct {
 // Needs is what the surface stands on.
 type Needs struct {
 	Exchange   Exchange
+	Subs       Subscriptions
 	Keys       Keys // nil: authentication is off
 	Store      AdminStore
 	KeyChanged func(domain.KeyID) // told after a key was made or revoked
@@ -73,7 +74,7 @@ func New(cfg Config, n Needs) (*Server, error) {
 		return nil, err
 	}
 	r := newRules()
-	v := &verbs{rules: r, exchange: n.Exchange, modes: n.Modes, timeout: cfg.Timeout, clk: n.Clock, draining: n.Draining, answers: n.Answers}
+	v := &verbs{rules: r, exchange: n.Exchange, subs: n.Subs, patience: cfg.AnswerTimeout, modes: n.Modes, timeout: cfg.Timeout, clk: n.Clock, draining: n.Draining, answers: n.Answers}
 	return &Server{
 		cfg: cfg, policies: domain.Policies(), access: newAccess(n.Keys, domain.Policies()), verbs: v,
 		queue:  &queueService{verbs: v},

@@ -30,6 +30,8 @@ type verbs struct {
 	rules    *rules
 	exchange Exchange
 	modes    Modes
+	subs     Subscriptions
+	patience time.Duration // how long a send of a subscription may be stuck
 	timeout  time.Duration
 	clk      clock.Clock
 	draining <-chan struct{} // closed when pops must not wait any longer

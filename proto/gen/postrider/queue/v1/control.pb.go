@@ -267,7 +267,9 @@ type Queue struct {
 	Groups      int32   `protobuf:"varint,10,opt,name=groups,proto3" json:"groups,omitempty"`
 	DeadLetters int64   `protobuf:"varint,11,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
 	// Messages accepted for later and not due yet; they are not in the log.
-	Delayed       int64 `protobuf:"varint,12,opt,name=delayed,proto3" json:"delayed,omitempty"`
+	Delayed int64 `protobuf:"varint,12,opt,name=delayed,proto3" json:"delayed,omitempty"`
+	// Subscriptions open on all hosts, about 2 s behind; those of a host that died are counted for up to 15 s more.
+	Subscribers   int64 `protobuf:"varint,13,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -382,6 +384,13 @@ func (x *Queue) GetDeadLetters() int64 {
 func (x *Queue) GetDelayed() int64 {
 	if x != nil {
 		return x.Delayed
+	}
+	return 0
+}
+
+func (x *Queue) GetSubscribers() int64 {
+	if x != nil {
+		return x.Subscribers
 	}
 	return 0
 }
@@ -2058,7 +2067,7 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x05reset\x18\x03 \x03(\tR\x05reset\"c\n" +
 	"\x16ConfigureQueueResponse\x12/\n" +
 	"\x05queue\x18\x01 \x01(\v2\x19.postrider.queue.v1.QueueR\x05queue\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"\x90\x03\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"\xb2\x03\n" +
 	"\x05Queue\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12:\n" +
@@ -2073,7 +2082,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x06groups\x18\n" +
 	" \x01(\x05R\x06groups\x12!\n" +
 	"\fdead_letters\x18\v \x01(\x03R\vdeadLetters\x12\x18\n" +
-	"\adelayed\x18\f \x01(\x03R\adelayed\"}\n" +
+	"\adelayed\x18\f \x01(\x03R\adelayed\x12 \n" +
+	"\vsubscribers\x18\r \x01(\x03R\vsubscribers\"}\n" +
 	"\x05Shard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04head\x18\x02 \x01(\x03R\x04head\x12\x12\n" +

@@ -427,7 +427,10 @@ type PushRequest struct {
 	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Says that the request was sent before and its outcome is not known. Where idempotency keys do not keep it from being appended twice (the queue has
 	// no idempotency_window, or an item has no key) it is refused with OUTCOME_UNKNOWN and FAILED_PRECONDITION.
-	Resent        bool `protobuf:"varint,4,opt,name=resent,proto3" json:"resent,omitempty"`
+	Resent bool `protobuf:"varint,4,opt,name=resent,proto3" json:"resent,omitempty"`
+	// The publisher's name for itself, such as its connection: kept with each message as its header postrider-origin. A subscription with the same
+	// skip_origin does not hear of them. Idempotency does not look at it.
+	Origin        string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -488,6 +491,13 @@ func (x *PushRequest) GetResent() bool {
 		return x.Resent
 	}
 	return false
+}
+
+func (x *PushRequest) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
 }
 
 // ItemError is a typed error of one item of a request.
@@ -2085,12 +2095,13 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\x05delay\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05delay\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x01\n" +
 	"\vPushRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
 	"\x05items\x18\x02 \x03(\v2\x1c.postrider.queue.v1.PushItemR\x05items\x12'\n" +
 	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x12\x16\n" +
-	"\x06resent\x18\x04 \x01(\bR\x06resent\"O\n" +
+	"\x06resent\x18\x04 \x01(\bR\x06resent\x12\x16\n" +
+	"\x06origin\x18\x05 \x01(\tR\x06origin\"O\n" +
 	"\tItemError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +

@@ -27,6 +27,7 @@ const (
 	QueueService_Ack_FullMethodName                = "/postrider.queue.v1.QueueService/Ack"
 	QueueService_Renew_FullMethodName              = "/postrider.queue.v1.QueueService/Renew"
 	QueueService_Release_FullMethodName            = "/postrider.queue.v1.QueueService/Release"
+	QueueService_Subscribe_FullMethodName          = "/postrider.queue.v1.QueueService/Subscribe"
 	QueueService_LookupMessage_FullMethodName      = "/postrider.queue.v1.QueueService/LookupMessage"
 	QueueService_ConfigureQueue_FullMethodName     = "/postrider.queue.v1.QueueService/ConfigureQueue"
 	QueueService_ListQueues_FullMethodName         = "/postrider.queue.v1.QueueService/ListQueues"
@@ -69,6 +70,11 @@ type QueueServiceClient interface {
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 	// Release gives messages of a lease back at once, without charging an attempt.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
+	// Subscribe tells of every message of the queue as it is committed, from where the request says, without leasing any: each subscriber gets all of them.
+	// Over REST it is a stream of server-sent events, or a WebSocket where the request asks for one. What retention has taken is told as a gap. A subscriber
+	// that does not read, and everybody on a node that goes away, is sent a closed event and goes on elsewhere with its token. A queue that does not exist is
+	// made, if the caller may write.
+	Subscribe(ctx context.Context, in *SubscribeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeResponse], error)
 	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id.
 	LookupMessage(ctx context.Context, in *LookupMessageRequest, opts ...grpc.CallOption) (*LookupMessageResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
@@ -166,6 +172,25 @@ func (c *queueServiceClient) Release(ctx context.Context, in *ReleaseRequest, op
 	}
 	return out, nil
 }
+
+func (c *queueServiceClient) Subscribe(ctx context.Context, in *SubscribeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &QueueService_ServiceDesc.Streams[1], QueueService_Subscribe_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SubscribeRequest, SubscribeResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type QueueService_SubscribeClient = grpc.ServerStreamingClient[SubscribeResponse]
 
 func (c *queueServiceClient) LookupMessage(ctx context.Context, in *LookupMessageRequest, opts ...grpc.CallOption) (*LookupMessageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -315,6 +340,11 @@ type QueueServiceServer interface {
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	// Release gives messages of a lease back at once, without charging an attempt.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	// Subscribe tells of every message of the queue as it is committed, from where the request says, without leasing any: each subscriber gets all of them.
+	// Over REST it is a stream of server-sent events, or a WebSocket where the request asks for one. What retention has taken is told as a gap. A subscriber
+	// that does not read, and everybody on a node that goes away, is sent a closed event and goes on elsewhere with its token. A queue that does not exist is
+	// made, if the caller may write.
+	Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error
 	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id.
 	LookupMessage(context.Context, *LookupMessageRequest) (*LookupMessageResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
@@ -367,6 +397,9 @@ func (UnimplementedQueueServiceServer) Renew(context.Context, *RenewRequest) (*R
 }
 func (UnimplementedQueueServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedQueueServiceServer) Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error {
+	return status.Error(codes.Unimplemented, "method Subscribe not implemented")
 }
 func (UnimplementedQueueServiceServer) LookupMessage(context.Context, *LookupMessageRequest) (*LookupMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LookupMessage not implemented")
@@ -521,6 +554,17 @@ func _QueueService_Release_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _QueueService_Subscribe_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SubscribeRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(QueueServiceServer).Subscribe(m, &grpc.GenericServerStream[SubscribeRequest, SubscribeResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type QueueService_SubscribeServer = grpc.ServerStreamingServer[SubscribeResponse]
 
 func _QueueService_LookupMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(LookupMessageRequest)
@@ -820,6 +864,11 @@ var QueueService_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _QueueService_PushStream_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Subscribe",
+			Handler:       _QueueService_Subscribe_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "postrider/queue/v1/queue_service.proto",

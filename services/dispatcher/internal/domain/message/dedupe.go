@@ -24,7 +24,11 @@ func DedupeKey(shard ShardID, kind KeyKind, partition, key string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// BodyHash tells whether a reused key came with the same body. Trace headers are left out: a retry is a new span.
+// OriginHeader keeps who pushed a message, where that was said.
+const OriginHeader = "postrider-origin"
+
+// BodyHash tells whether a reused key came with the same body. Trace headers are left out, for a retry is a new span, and the origin, for it may be made by
+// another process.
 func (m *Message) BodyHash() int64 {
 	h := sha256.New()
 	var b []byte
@@ -32,7 +36,7 @@ func (m *Message) BodyHash() int64 {
 	b = appendText(b, m.ClientID)
 	b = appendText(b, m.ContentType)
 	for _, x := range m.Headers {
-		if x.Name != "traceparent" && x.Name != "tracestate" {
+		if x.Name != "traceparent" && x.Name != "tracestate" && x.Name != OriginHeader {
 			b = appendText(b, x.Name)
 			b = appendText(b, x.Value)
 		}

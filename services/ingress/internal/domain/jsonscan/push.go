@@ -29,6 +29,7 @@ type Item struct {
 type Push struct {
 	Items          []Item
 	IdempotencyKey string
+	Origin         string
 	Resent         bool
 }
 
@@ -69,6 +70,10 @@ func (p *pushParser) field(name string) error {
 	case "idempotency_key":
 		text, err := p.scan.Text(name)
 		p.out.IdempotencyKey = text
+		return err
+	case "origin":
+		text, err := p.scan.Text(name)
+		p.out.Origin = text
 		return err
 	case "resent":
 		again, err := p.scan.Bool(name)

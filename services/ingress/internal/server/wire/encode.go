@@ -21,6 +21,10 @@ import (
 // left out. A payload is written as `payload`, its own bytes, if its content type is JSON, and as `payload_base64` otherwise.
 func Append(b []byte, m proto.Message) []byte { return appendMessage(b, m.ProtoReflect()) }
 
+// AppendLines is Append for where a carriage return cannot be carried: a payload of m itself that has one in its white space is written as payload_base64, so
+// that its bytes come out unchanged.
+func AppendLines(b []byte, m proto.Message) []byte { return appendFields(b, m.ProtoReflect(), true) }
+
 func appendMessage(b []byte, m protoreflect.Message) []byte {
 	switch v := m.Interface().(type) {
 	case *timestamppb.Timestamp:
@@ -30,6 +34,10 @@ func appendMessage(b []byte, m protoreflect.Message) []byte {
 	case *durationpb.Duration:
 		return AppendString(b, durationText(v))
 	}
+	return appendFields(b, m, false)
+}
+
+func appendFields(b []byte, m protoreflect.Message, lines bool) []byte {
 	fields := m.Descriptor().Fields()
 	b = append(b, '{')
 	first := true
@@ -43,7 +51,7 @@ func appendMessage(b []byte, m protoreflect.Message) []byte {
 		}
 		first = false
 		if fd.Kind() == protoreflect.BytesKind && fd.Name() == "payload" {
-			b = appendPayload(b, m, fd)
+			b = appendPayload(b, m, fd, lines)
 			continue
 		}
 		b = appendName(b, string(fd.Name()))
@@ -69,14 +77,14 @@ func appendName(b []byte, name string) []byte {
 	return append(b, '"', ':')
 }
 
-func appendPayload(b []byte, m protoreflect.Message, fd protoreflect.FieldDescriptor) []byte {
+func appendPayload(b []byte, m protoreflect.Message, fd protoreflect.FieldDescriptor, lines bool) []byte {
 	payload := m.Get(fd).Bytes()
 	contentType := ""
 	if ct := m.Descriptor().Fields().ByName("content_type"); ct != nil {
 		contentType = m.Get(ct).String()
 	}
 	// What is stored was checked when it was pushed. It is looked at again because a body that is not JSON would spoil the whole answer.
-	if domain.IsJSON(contentType) && jsonscan.Valid(payload) == nil {
+	if domain.IsJSON(contentType) && jsonscan.Valid(payload) == nil && (!lines || !slices.Contains(payload, '\r')) {
 		return append(appendName(b, "payload"), payload...)
 	}
 	b = append(appendName(b, "payload_base64"), '"')

@@ -3,6 +3,7 @@ package wire
 import (
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -12,16 +13,27 @@ import (
 	"postrider.dev/services/ingress/internal/domain/jsonscan"
 )
 
-// Query reads query parameters into m. Each may come once; one that m has no scalar field for is refused.
+// Query reads query parameters into m. Each may come once, one of a list of texts several times; of a map of texts each entry is a parameter, headers[name]=value.
+// One that m has no field for is refused.
 func (d Decoder) Query(values url.Values, m proto.Message) error {
 	fields := m.ProtoReflect().Descriptor().Fields()
 	for name, given := range values {
-		fd := fields.ByName(protoreflect.Name(name))
+		field, entry, isEntry := mapEntry(name)
+		fd := fields.ByName(protoreflect.Name(field))
 		switch {
-		case fd == nil || d.bound(name) || fd.IsList() || fd.IsMap():
+		case fd == nil || d.bound(name) || fd.IsMap() != isEntry || (fd.IsList() || fd.IsMap()) && !ofText(fd):
 			return jsonscan.Fail(jsonscan.CodeUnknownField, 0, name, "no such parameter")
+		case fd.IsList():
+			for _, text := range given {
+				m.ProtoReflect().Mutable(fd).List().Append(protoreflect.ValueOfString(text))
+			}
+			continue
 		case len(given) != 1:
 			return jsonscan.Fail(jsonscan.CodeDuplicate, 0, name, "the parameter comes twice")
+		}
+		if fd.IsMap() {
+			m.ProtoReflect().Mutable(fd).Map().Set(protoreflect.ValueOfString(entry).MapKey(), protoreflect.ValueOfString(given[0]))
+			continue
 		}
 		v, err := parameter(fd, name, given[0])
 		if err != nil {
@@ -30,6 +42,24 @@ func (d Decoder) Query(values url.Values, m proto.Message) error {
 		m.ProtoReflect().Set(fd, v)
 	}
 	return nil
+}
+
+// mapEntry takes headers[name] apart.
+func mapEntry(name string) (field, entry string, ok bool) {
+	field, entry, ok = strings.Cut(name, "[")
+	if !ok {
+		return name, "", false
+	}
+	entry, ok = strings.CutSuffix(entry, "]")
+	return field, entry, ok
+}
+
+// ofText says that the elements of a list, or the entries of a map, are texts.
+func ofText(fd protoreflect.FieldDescriptor) bool {
+	if fd.IsMap() {
+		return fd.MapKey().Kind() == protoreflect.StringKind && fd.MapValue().Kind() == protoreflect.StringKind
+	}
+	return fd.Kind() == protoreflect.StringKind
 }
 
 func parameter(fd protoreflect.FieldDescriptor, name, text string) (protoreflect.Value, error) {

@@ -25,6 +25,496 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// LocateLogRequest names a queue and a place, for the tenant of the caller.
+type LocateLogRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// "latest", "earliest" or an RFC 3339 time; empty: latest.
+	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	// Make the queue if there is none.
+	Create        bool `protobuf:"varint,3,opt,name=create,proto3" json:"create,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LocateLogRequest) Reset() {
+	*x = LocateLogRequest{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LocateLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LocateLogRequest) ProtoMessage() {}
+
+func (x *LocateLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LocateLogRequest.ProtoReflect.Descriptor instead.
+func (*LocateLogRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *LocateLogRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *LocateLogRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *LocateLogRequest) GetCreate() bool {
+	if x != nil {
+		return x.Create
+	}
+	return false
+}
+
+// LocateLogResponse shows the log of one moment.
+type LocateLogResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the queue; never used again.
+	QueueId int64 `protobuf:"varint,1,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
+	// In the order of the shards.
+	Shards        []*LogBounds `protobuf:"bytes,2,rep,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LocateLogResponse) Reset() {
+	*x = LocateLogResponse{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LocateLogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LocateLogResponse) ProtoMessage() {}
+
+func (x *LocateLogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LocateLogResponse.ProtoReflect.Descriptor instead.
+func (*LocateLogResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LocateLogResponse) GetQueueId() int64 {
+	if x != nil {
+		return x.QueueId
+	}
+	return 0
+}
+
+func (x *LocateLogResponse) GetShards() []*LogBounds {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+// LogBounds is what a shard holds: [tail, head), and where the reader begins.
+type LogBounds struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tail          int64                  `protobuf:"varint,1,opt,name=tail,proto3" json:"tail,omitempty"`
+	Head          int64                  `protobuf:"varint,2,opt,name=head,proto3" json:"head,omitempty"`
+	Start         int64                  `protobuf:"varint,3,opt,name=start,proto3" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogBounds) Reset() {
+	*x = LogBounds{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogBounds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogBounds) ProtoMessage() {}
+
+func (x *LogBounds) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogBounds.ProtoReflect.Descriptor instead.
+func (*LogBounds) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LogBounds) GetTail() int64 {
+	if x != nil {
+		return x.Tail
+	}
+	return 0
+}
+
+func (x *LogBounds) GetHead() int64 {
+	if x != nil {
+		return x.Head
+	}
+	return 0
+}
+
+func (x *LogBounds) GetStart() int64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+// ReadLogRequest asks for what begins at an offset.
+type ReadLogRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// The queue MUST still be this one.
+	QueueId       int64 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
+	Shard         int32 `protobuf:"varint,3,opt,name=shard,proto3" json:"shard,omitempty"`
+	From          int64 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadLogRequest) Reset() {
+	*x = ReadLogRequest{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadLogRequest) ProtoMessage() {}
+
+func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
+func (*ReadLogRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ReadLogRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ReadLogRequest) GetQueueId() int64 {
+	if x != nil {
+		return x.QueueId
+	}
+	return 0
+}
+
+func (x *ReadLogRequest) GetShard() int32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ReadLogRequest) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// ReadLogResponse is a page; an empty one (next equal to from) says that the log ends there.
+type ReadLogResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Page          *LogPage               `protobuf:"bytes,1,opt,name=page,proto3" json:"page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadLogResponse) Reset() {
+	*x = ReadLogResponse{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadLogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadLogResponse) ProtoMessage() {}
+
+func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
+func (*ReadLogResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReadLogResponse) GetPage() *LogPage {
+	if x != nil {
+		return x.Page
+	}
+	return nil
+}
+
+// LogPage is everything of one shard in [from, next).
+type LogPage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard int32                  `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	From  int64                  `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	Next  int64                  `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`
+	// Where more than from: everything below it was trimmed.
+	Trimmed       int64                   `protobuf:"varint,4,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
+	Messages      []*v1.SubscribedMessage `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogPage) Reset() {
+	*x = LogPage{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogPage) ProtoMessage() {}
+
+func (x *LogPage) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogPage.ProtoReflect.Descriptor instead.
+func (*LogPage) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *LogPage) GetShard() int32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *LogPage) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *LogPage) GetNext() int64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *LogPage) GetTrimmed() int64 {
+	if x != nil {
+		return x.Trimmed
+	}
+	return 0
+}
+
+func (x *LogPage) GetMessages() []*v1.SubscribedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// TailLogRequest begins a tail, and later says how many subscribers it serves.
+type TailLogRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First frame only.
+	Queue string `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// First frame only: the queue MUST still be this one.
+	QueueId int64 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
+	// First frame only: where to begin, in the order of the shards.
+	Offsets []int64 `protobuf:"varint,3,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`
+	// Of this tail now.
+	Subscribers   int64 `protobuf:"varint,4,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TailLogRequest) Reset() {
+	*x = TailLogRequest{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TailLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TailLogRequest) ProtoMessage() {}
+
+func (x *TailLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TailLogRequest.ProtoReflect.Descriptor instead.
+func (*TailLogRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TailLogRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *TailLogRequest) GetQueueId() int64 {
+	if x != nil {
+		return x.QueueId
+	}
+	return 0
+}
+
+func (x *TailLogRequest) GetOffsets() []int64 {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+func (x *TailLogRequest) GetSubscribers() int64 {
+	if x != nil {
+		return x.Subscribers
+	}
+	return 0
+}
+
+// TailLogResponse carries pages that follow one another without a gap in each shard.
+type TailLogResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pages         []*LogPage             `protobuf:"bytes,1,rep,name=pages,proto3" json:"pages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TailLogResponse) Reset() {
+	*x = TailLogResponse{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TailLogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TailLogResponse) ProtoMessage() {}
+
+func (x *TailLogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TailLogResponse.ProtoReflect.Descriptor instead.
+func (*TailLogResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TailLogResponse) GetPages() []*LogPage {
+	if x != nil {
+		return x.Pages
+	}
+	return nil
+}
+
 // ExchangeRequest is a batch of independent operations.
 type ExchangeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -35,7 +525,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[0]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +537,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[0]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +550,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{0}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExchangeRequest) GetOperations() []*Operation {
@@ -95,7 +585,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -107,7 +597,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -120,7 +610,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{1}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Operation) GetId() uint64 {
@@ -265,7 +755,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[2]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +767,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[2]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +780,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{2}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExchangeResponse) GetResults() []*Result {
@@ -326,7 +816,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -338,7 +828,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -351,7 +841,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{3}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Result) GetId() uint64 {
@@ -466,7 +956,38 @@ var File_postrider_internal_dispatcher_v1_dispatcher_service_proto protoreflect.
 
 const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "" +
 	"\n" +
-	"9postrider/internal/dispatcher/v1/dispatcher_service.proto\x12 postrider.internal.dispatcher.v1\x1a\x17google/rpc/status.proto\x1a postrider/queue/v1/message.proto\"^\n" +
+	"9postrider/internal/dispatcher/v1/dispatcher_service.proto\x12 postrider.internal.dispatcher.v1\x1a\x17google/rpc/status.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto\"T\n" +
+	"\x10LocateLogRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x16\n" +
+	"\x06create\x18\x03 \x01(\bR\x06create\"s\n" +
+	"\x11LocateLogResponse\x12\x19\n" +
+	"\bqueue_id\x18\x01 \x01(\x03R\aqueueId\x12C\n" +
+	"\x06shards\x18\x02 \x03(\v2+.postrider.internal.dispatcher.v1.LogBoundsR\x06shards\"I\n" +
+	"\tLogBounds\x12\x12\n" +
+	"\x04tail\x18\x01 \x01(\x03R\x04tail\x12\x12\n" +
+	"\x04head\x18\x02 \x01(\x03R\x04head\x12\x14\n" +
+	"\x05start\x18\x03 \x01(\x03R\x05start\"k\n" +
+	"\x0eReadLogRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
+	"\bqueue_id\x18\x02 \x01(\x03R\aqueueId\x12\x14\n" +
+	"\x05shard\x18\x03 \x01(\x05R\x05shard\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x03R\x04from\"P\n" +
+	"\x0fReadLogResponse\x12=\n" +
+	"\x04page\x18\x01 \x01(\v2).postrider.internal.dispatcher.v1.LogPageR\x04page\"\xa4\x01\n" +
+	"\aLogPage\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x12\n" +
+	"\x04next\x18\x03 \x01(\x03R\x04next\x12\x18\n" +
+	"\atrimmed\x18\x04 \x01(\x03R\atrimmed\x12A\n" +
+	"\bmessages\x18\x05 \x03(\v2%.postrider.queue.v1.SubscribedMessageR\bmessages\"}\n" +
+	"\x0eTailLogRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
+	"\bqueue_id\x18\x02 \x01(\x03R\aqueueId\x12\x18\n" +
+	"\aoffsets\x18\x03 \x03(\x03R\aoffsets\x12 \n" +
+	"\vsubscribers\x18\x04 \x01(\x03R\vsubscribers\"R\n" +
+	"\x0fTailLogResponse\x12?\n" +
+	"\x05pages\x18\x01 \x03(\v2).postrider.internal.dispatcher.v1.LogPageR\x05pages\"^\n" +
 	"\x0fExchangeRequest\x12K\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2+.postrider.internal.dispatcher.v1.OperationR\n" +
@@ -496,9 +1017,12 @@ const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "
 	"\x05renew\x18\x05 \x01(\v2!.postrider.queue.v1.RenewResponseH\x00R\x05renew\x12?\n" +
 	"\arelease\x18\x06 \x01(\v2#.postrider.queue.v1.ReleaseResponseH\x00R\arelease\x12*\n" +
 	"\x05error\x18\a \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result2\x8a\x01\n" +
+	"\x06result2\xe4\x03\n" +
 	"\x11DispatcherService\x12u\n" +
-	"\bExchange\x121.postrider.internal.dispatcher.v1.ExchangeRequest\x1a2.postrider.internal.dispatcher.v1.ExchangeResponse(\x010\x01BFZDpostrider.dev/proto/gen/postrider/private/dispatcher/v1;dispatcherv1b\x06proto3"
+	"\bExchange\x121.postrider.internal.dispatcher.v1.ExchangeRequest\x1a2.postrider.internal.dispatcher.v1.ExchangeResponse(\x010\x01\x12t\n" +
+	"\tLocateLog\x122.postrider.internal.dispatcher.v1.LocateLogRequest\x1a3.postrider.internal.dispatcher.v1.LocateLogResponse\x12n\n" +
+	"\aReadLog\x120.postrider.internal.dispatcher.v1.ReadLogRequest\x1a1.postrider.internal.dispatcher.v1.ReadLogResponse\x12r\n" +
+	"\aTailLog\x120.postrider.internal.dispatcher.v1.TailLogRequest\x1a1.postrider.internal.dispatcher.v1.TailLogResponse(\x010\x01BFZDpostrider.dev/proto/gen/postrider/private/dispatcher/v1;dispatcherv1b\x06proto3"
 
 var (
 	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescOnce sync.Once
@@ -512,45 +1036,64 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(
 	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescData
 }
 
-var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_goTypes = []any{
-	(*ExchangeRequest)(nil),    // 0: postrider.internal.dispatcher.v1.ExchangeRequest
-	(*Operation)(nil),          // 1: postrider.internal.dispatcher.v1.Operation
-	(*ExchangeResponse)(nil),   // 2: postrider.internal.dispatcher.v1.ExchangeResponse
-	(*Result)(nil),             // 3: postrider.internal.dispatcher.v1.Result
-	(*v1.PushRequest)(nil),     // 4: postrider.queue.v1.PushRequest
-	(*v1.PopRequest)(nil),      // 5: postrider.queue.v1.PopRequest
-	(*v1.AckRequest)(nil),      // 6: postrider.queue.v1.AckRequest
-	(*v1.RenewRequest)(nil),    // 7: postrider.queue.v1.RenewRequest
-	(*v1.ReleaseRequest)(nil),  // 8: postrider.queue.v1.ReleaseRequest
-	(*v1.PushResponse)(nil),    // 9: postrider.queue.v1.PushResponse
-	(*v1.PopResponse)(nil),     // 10: postrider.queue.v1.PopResponse
-	(*v1.AckResponse)(nil),     // 11: postrider.queue.v1.AckResponse
-	(*v1.RenewResponse)(nil),   // 12: postrider.queue.v1.RenewResponse
-	(*v1.ReleaseResponse)(nil), // 13: postrider.queue.v1.ReleaseResponse
-	(*status.Status)(nil),      // 14: google.rpc.Status
+	(*LocateLogRequest)(nil),     // 0: postrider.internal.dispatcher.v1.LocateLogRequest
+	(*LocateLogResponse)(nil),    // 1: postrider.internal.dispatcher.v1.LocateLogResponse
+	(*LogBounds)(nil),            // 2: postrider.internal.dispatcher.v1.LogBounds
+	(*ReadLogRequest)(nil),       // 3: postrider.internal.dispatcher.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),      // 4: postrider.internal.dispatcher.v1.ReadLogResponse
+	(*LogPage)(nil),              // 5: postrider.internal.dispatcher.v1.LogPage
+	(*TailLogRequest)(nil),       // 6: postrider.internal.dispatcher.v1.TailLogRequest
+	(*TailLogResponse)(nil),      // 7: postrider.internal.dispatcher.v1.TailLogResponse
+	(*ExchangeRequest)(nil),      // 8: postrider.internal.dispatcher.v1.ExchangeRequest
+	(*Operation)(nil),            // 9: postrider.internal.dispatcher.v1.Operation
+	(*ExchangeResponse)(nil),     // 10: postrider.internal.dispatcher.v1.ExchangeResponse
+	(*Result)(nil),               // 11: postrider.internal.dispatcher.v1.Result
+	(*v1.SubscribedMessage)(nil), // 12: postrider.queue.v1.SubscribedMessage
+	(*v1.PushRequest)(nil),       // 13: postrider.queue.v1.PushRequest
+	(*v1.PopRequest)(nil),        // 14: postrider.queue.v1.PopRequest
+	(*v1.AckRequest)(nil),        // 15: postrider.queue.v1.AckRequest
+	(*v1.RenewRequest)(nil),      // 16: postrider.queue.v1.RenewRequest
+	(*v1.ReleaseRequest)(nil),    // 17: postrider.queue.v1.ReleaseRequest
+	(*v1.PushResponse)(nil),      // 18: postrider.queue.v1.PushResponse
+	(*v1.PopResponse)(nil),       // 19: postrider.queue.v1.PopResponse
+	(*v1.AckResponse)(nil),       // 20: postrider.queue.v1.AckResponse
+	(*v1.RenewResponse)(nil),     // 21: postrider.queue.v1.RenewResponse
+	(*v1.ReleaseResponse)(nil),   // 22: postrider.queue.v1.ReleaseResponse
+	(*status.Status)(nil),        // 23: google.rpc.Status
 }
 var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_depIdxs = []int32{
-	1,  // 0: postrider.internal.dispatcher.v1.ExchangeRequest.operations:type_name -> postrider.internal.dispatcher.v1.Operation
-	4,  // 1: postrider.internal.dispatcher.v1.Operation.push:type_name -> postrider.queue.v1.PushRequest
-	5,  // 2: postrider.internal.dispatcher.v1.Operation.pop:type_name -> postrider.queue.v1.PopRequest
-	6,  // 3: postrider.internal.dispatcher.v1.Operation.ack:type_name -> postrider.queue.v1.AckRequest
-	7,  // 4: postrider.internal.dispatcher.v1.Operation.renew:type_name -> postrider.queue.v1.RenewRequest
-	8,  // 5: postrider.internal.dispatcher.v1.Operation.release:type_name -> postrider.queue.v1.ReleaseRequest
-	3,  // 6: postrider.internal.dispatcher.v1.ExchangeResponse.results:type_name -> postrider.internal.dispatcher.v1.Result
-	9,  // 7: postrider.internal.dispatcher.v1.Result.push:type_name -> postrider.queue.v1.PushResponse
-	10, // 8: postrider.internal.dispatcher.v1.Result.pop:type_name -> postrider.queue.v1.PopResponse
-	11, // 9: postrider.internal.dispatcher.v1.Result.ack:type_name -> postrider.queue.v1.AckResponse
-	12, // 10: postrider.internal.dispatcher.v1.Result.renew:type_name -> postrider.queue.v1.RenewResponse
-	13, // 11: postrider.internal.dispatcher.v1.Result.release:type_name -> postrider.queue.v1.ReleaseResponse
-	14, // 12: postrider.internal.dispatcher.v1.Result.error:type_name -> google.rpc.Status
-	0,  // 13: postrider.internal.dispatcher.v1.DispatcherService.Exchange:input_type -> postrider.internal.dispatcher.v1.ExchangeRequest
-	2,  // 14: postrider.internal.dispatcher.v1.DispatcherService.Exchange:output_type -> postrider.internal.dispatcher.v1.ExchangeResponse
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	2,  // 0: postrider.internal.dispatcher.v1.LocateLogResponse.shards:type_name -> postrider.internal.dispatcher.v1.LogBounds
+	5,  // 1: postrider.internal.dispatcher.v1.ReadLogResponse.page:type_name -> postrider.internal.dispatcher.v1.LogPage
+	12, // 2: postrider.internal.dispatcher.v1.LogPage.messages:type_name -> postrider.queue.v1.SubscribedMessage
+	5,  // 3: postrider.internal.dispatcher.v1.TailLogResponse.pages:type_name -> postrider.internal.dispatcher.v1.LogPage
+	9,  // 4: postrider.internal.dispatcher.v1.ExchangeRequest.operations:type_name -> postrider.internal.dispatcher.v1.Operation
+	13, // 5: postrider.internal.dispatcher.v1.Operation.push:type_name -> postrider.queue.v1.PushRequest
+	14, // 6: postrider.internal.dispatcher.v1.Operation.pop:type_name -> postrider.queue.v1.PopRequest
+	15, // 7: postrider.internal.dispatcher.v1.Operation.ack:type_name -> postrider.queue.v1.AckRequest
+	16, // 8: postrider.internal.dispatcher.v1.Operation.renew:type_name -> postrider.queue.v1.RenewRequest
+	17, // 9: postrider.internal.dispatcher.v1.Operation.release:type_name -> postrider.queue.v1.ReleaseRequest
+	11, // 10: postrider.internal.dispatcher.v1.ExchangeResponse.results:type_name -> postrider.internal.dispatcher.v1.Result
+	18, // 11: postrider.internal.dispatcher.v1.Result.push:type_name -> postrider.queue.v1.PushResponse
+	19, // 12: postrider.internal.dispatcher.v1.Result.pop:type_name -> postrider.queue.v1.PopResponse
+	20, // 13: postrider.internal.dispatcher.v1.Result.ack:type_name -> postrider.queue.v1.AckResponse
+	21, // 14: postrider.internal.dispatcher.v1.Result.renew:type_name -> postrider.queue.v1.RenewResponse
+	22, // 15: postrider.internal.dispatcher.v1.Result.release:type_name -> postrider.queue.v1.ReleaseResponse
+	23, // 16: postrider.internal.dispatcher.v1.Result.error:type_name -> google.rpc.Status
+	8,  // 17: postrider.internal.dispatcher.v1.DispatcherService.Exchange:input_type -> postrider.internal.dispatcher.v1.ExchangeRequest
+	0,  // 18: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:input_type -> postrider.internal.dispatcher.v1.LocateLogRequest
+	3,  // 19: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:input_type -> postrider.internal.dispatcher.v1.ReadLogRequest
+	6,  // 20: postrider.internal.dispatcher.v1.DispatcherService.TailLog:input_type -> postrider.internal.dispatcher.v1.TailLogRequest
+	10, // 21: postrider.internal.dispatcher.v1.DispatcherService.Exchange:output_type -> postrider.internal.dispatcher.v1.ExchangeResponse
+	1,  // 22: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:output_type -> postrider.internal.dispatcher.v1.LocateLogResponse
+	4,  // 23: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:output_type -> postrider.internal.dispatcher.v1.ReadLogResponse
+	7,  // 24: postrider.internal.dispatcher.v1.DispatcherService.TailLog:output_type -> postrider.internal.dispatcher.v1.TailLogResponse
+	21, // [21:25] is the sub-list for method output_type
+	17, // [17:21] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() }
@@ -558,7 +1101,7 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() {
 	if File_postrider_internal_dispatcher_v1_dispatcher_service_proto != nil {
 		return
 	}
-	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1].OneofWrappers = []any{
+	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[9].OneofWrappers = []any{
 		(*Operation_Push)(nil),
 		(*Operation_Pop)(nil),
 		(*Operation_Ack)(nil),
@@ -566,7 +1109,7 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() {
 		(*Operation_Release)(nil),
 		(*Operation_Cancel)(nil),
 	}
-	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3].OneofWrappers = []any{
+	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[11].OneofWrappers = []any{
 		(*Result_Push)(nil),
 		(*Result_Pop)(nil),
 		(*Result_Ack)(nil),
@@ -580,7 +1123,7 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc), len(file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

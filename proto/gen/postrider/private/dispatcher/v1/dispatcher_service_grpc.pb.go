@@ -21,7 +21,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	DispatcherService_Exchange_FullMethodName = "/postrider.internal.dispatcher.v1.DispatcherService/Exchange"
+	DispatcherService_Exchange_FullMethodName  = "/postrider.internal.dispatcher.v1.DispatcherService/Exchange"
+	DispatcherService_LocateLog_FullMethodName = "/postrider.internal.dispatcher.v1.DispatcherService/LocateLog"
+	DispatcherService_ReadLog_FullMethodName   = "/postrider.internal.dispatcher.v1.DispatcherService/ReadLog"
+	DispatcherService_TailLog_FullMethodName   = "/postrider.internal.dispatcher.v1.DispatcherService/TailLog"
 )
 
 // DispatcherServiceClient is the client API for DispatcherService service.
@@ -34,6 +37,14 @@ type DispatcherServiceClient interface {
 	// Exchange carries operations one way and their results, in any order, the other. When the stream ends, operations without
 	// a result have an unknown outcome, parked pops are cancelled, and leases whose result could not be sent are released.
 	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExchangeRequest, ExchangeResponse], error)
+	// LocateLog finds a queue's shards and where in them a reader begins. It is read from the database.
+	LocateLog(ctx context.Context, in *LocateLogRequest, opts ...grpc.CallOption) (*LocateLogResponse, error)
+	// ReadLog returns the next page of one shard.
+	ReadLog(ctx context.Context, in *ReadLogRequest, opts ...grpc.CallOption) (*ReadLogResponse, error)
+	// TailLog sends every page of a queue from the offsets given on, as it is committed, until either side ends. The ingress opens one for all its
+	// subscribers of the queue. It ends with UNAVAILABLE when the dispatcher drains, NOT_FOUND when the queue is gone, and FAILED_PRECONDITION
+	// (LOG_REPLACED) when the log does not reach the offsets.
+	TailLog(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TailLogRequest, TailLogResponse], error)
 }
 
 type dispatcherServiceClient struct {
@@ -57,6 +68,39 @@ func (c *dispatcherServiceClient) Exchange(ctx context.Context, opts ...grpc.Cal
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DispatcherService_ExchangeClient = grpc.BidiStreamingClient[ExchangeRequest, ExchangeResponse]
 
+func (c *dispatcherServiceClient) LocateLog(ctx context.Context, in *LocateLogRequest, opts ...grpc.CallOption) (*LocateLogResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LocateLogResponse)
+	err := c.cc.Invoke(ctx, DispatcherService_LocateLog_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dispatcherServiceClient) ReadLog(ctx context.Context, in *ReadLogRequest, opts ...grpc.CallOption) (*ReadLogResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadLogResponse)
+	err := c.cc.Invoke(ctx, DispatcherService_ReadLog_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dispatcherServiceClient) TailLog(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TailLogRequest, TailLogResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &DispatcherService_ServiceDesc.Streams[1], DispatcherService_TailLog_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TailLogRequest, TailLogResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type DispatcherService_TailLogClient = grpc.BidiStreamingClient[TailLogRequest, TailLogResponse]
+
 // DispatcherServiceServer is the server API for DispatcherService service.
 // All implementations must embed UnimplementedDispatcherServiceServer
 // for forward compatibility.
@@ -67,6 +111,14 @@ type DispatcherServiceServer interface {
 	// Exchange carries operations one way and their results, in any order, the other. When the stream ends, operations without
 	// a result have an unknown outcome, parked pops are cancelled, and leases whose result could not be sent are released.
 	Exchange(grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]) error
+	// LocateLog finds a queue's shards and where in them a reader begins. It is read from the database.
+	LocateLog(context.Context, *LocateLogRequest) (*LocateLogResponse, error)
+	// ReadLog returns the next page of one shard.
+	ReadLog(context.Context, *ReadLogRequest) (*ReadLogResponse, error)
+	// TailLog sends every page of a queue from the offsets given on, as it is committed, until either side ends. The ingress opens one for all its
+	// subscribers of the queue. It ends with UNAVAILABLE when the dispatcher drains, NOT_FOUND when the queue is gone, and FAILED_PRECONDITION
+	// (LOG_REPLACED) when the log does not reach the offsets.
+	TailLog(grpc.BidiStreamingServer[TailLogRequest, TailLogResponse]) error
 	mustEmbedUnimplementedDispatcherServiceServer()
 }
 
@@ -79,6 +131,15 @@ type UnimplementedDispatcherServiceServer struct{}
 
 func (UnimplementedDispatcherServiceServer) Exchange(grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]) error {
 	return status.Error(codes.Unimplemented, "method Exchange not implemented")
+}
+func (UnimplementedDispatcherServiceServer) LocateLog(context.Context, *LocateLogRequest) (*LocateLogResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LocateLog not implemented")
+}
+func (UnimplementedDispatcherServiceServer) ReadLog(context.Context, *ReadLogRequest) (*ReadLogResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadLog not implemented")
+}
+func (UnimplementedDispatcherServiceServer) TailLog(grpc.BidiStreamingServer[TailLogRequest, TailLogResponse]) error {
+	return status.Error(codes.Unimplemented, "method TailLog not implemented")
 }
 func (UnimplementedDispatcherServiceServer) mustEmbedUnimplementedDispatcherServiceServer() {}
 func (UnimplementedDispatcherServiceServer) testEmbeddedByValue()                           {}
@@ -108,17 +169,75 @@ func _DispatcherService_Exchange_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DispatcherService_ExchangeServer = grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]
 
+func _DispatcherService_LocateLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LocateLogRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatcherServiceServer).LocateLog(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatcherService_LocateLog_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatcherServiceServer).LocateLog(ctx, req.(*LocateLogRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DispatcherService_ReadLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadLogRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatcherServiceServer).ReadLog(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatcherService_ReadLog_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatcherServiceServer).ReadLog(ctx, req.(*ReadLogRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DispatcherService_TailLog_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(DispatcherServiceServer).TailLog(&grpc.GenericServerStream[TailLogRequest, TailLogResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type DispatcherService_TailLogServer = grpc.BidiStreamingServer[TailLogRequest, TailLogResponse]
+
 // DispatcherService_ServiceDesc is the grpc.ServiceDesc for DispatcherService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var DispatcherService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "postrider.internal.dispatcher.v1.DispatcherService",
 	HandlerType: (*DispatcherServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "LocateLog",
+			Handler:    _DispatcherService_LocateLog_Handler,
+		},
+		{
+			MethodName: "ReadLog",
+			Handler:    _DispatcherService_ReadLog_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Exchange",
 			Handler:       _DispatcherService_Exchange_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "TailLog",
+			Handler:       _DispatcherService_TailLog_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},
