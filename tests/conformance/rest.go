@@ -181,7 +181,11 @@ func raw(v any) ([]byte, error) { return json.Marshal(v) }
 
 // pushBody writes a push as REST has it.
 func pushBody(req *queuev1.PushRequest) []byte {
-	b := []byte(`{"items":[`)
+	b := []byte(`{`)
+	if req.GetOrigin() != "" {
+		b = append(appendJSON(append(b, `"origin":`...), req.GetOrigin()), ',')
+	}
+	b = append(b, `"items":[`...)
 	for i, it := range req.GetItems() {
 		if i > 0 {
 			b = append(b, ',')

@@ -26,11 +26,16 @@ type control struct {
 func (c *control) begin(ctx context.Context, req proto.Message) (string, func()) {
 	c.d.note(req)
 	c.d.mu.Lock()
+	return tenantOf(ctx), c.d.mu.Unlock
+}
+
+// tenantOf is the tenant that the ingress named, empty if it named none.
+func tenantOf(ctx context.Context) string {
 	tenant := metadata.ValueFromIncomingContext(ctx, "postrider-tenant")
 	if len(tenant) != 1 {
-		return "", c.d.mu.Unlock
+		return ""
 	}
-	return tenant[0], c.d.mu.Unlock
+	return tenant[0]
 }
 
 func (c *control) need(tenant, name string) (*queue, error) {
