@@ -145,10 +145,15 @@ func TestFiftySubscribersOnTwoHostsGetEveryMessageInOrder(t *testing.T) {
 		return nil
 	})
 
-	count(t, clients[0], "fan", 0, 4000, 100, 256)
+	const total = 4000
+	began := time.Now()
+	count(t, clients[0], "fan", 0, total, 100, 256)
 
 	for _, l := range all {
-		l.heard(t, 4000)
+		l.heard(t, total)
+	}
+	t.Logf("%.0f deliveries/s, with all hosts and clients in this process", float64(len(all)*total)/time.Since(began).Seconds())
+	for _, l := range all {
 		require.NoError(t, l.stop())
 	}
 	eventually(t, func() error {

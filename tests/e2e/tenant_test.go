@@ -59,6 +59,7 @@ func (o owned) requests() map[string][]string {
 		"POST /v1/queues/{queue}/ack":                  {q + "/ack", `{` + lease + `,"ack_rest":true}`, "409 404 400"},
 		"POST /v1/queues/{queue}/renew":                {q + "/renew", `{` + lease + `}`, "409 404 400"},
 		"POST /v1/queues/{queue}/release":              {q + "/release", `{` + lease + `}`, "409 404 400"},
+		"GET /v1/queues/{queue}/subscribe":             {q + "/subscribe?from=earliest", "", "200"},
 		"GET /v1/queues/{queue}/messages/lookup":       {q + "/messages/lookup?partition=giraffe-waiting&client_id=cid", "", "404"},
 		"PATCH /v1/queues/{queue}":                     {q, `{"options":{"max_groups":3}}`, "200"},
 		"GET /v1/queues":                               {"/v1/queues", "", "200"},
@@ -76,6 +77,8 @@ func (o owned) requests() map[string][]string {
 		"POST /v1/admin/keys":                          {"/v1/admin/keys", `{"tenant":"default","name":"x","role":"ROLE_ADMIN"}`, "403"},
 		"GET /v1/admin/keys":                           {"/v1/admin/keys", "", "200"},
 		"DELETE /v1/admin/keys/{id}":                   {"/v1/admin/keys/" + o.keyID, "", "404"},
+		"GET /v1/admin/modes":                          {"/v1/admin/modes", "", "403"},
+		"PUT /v1/admin/modes/{mode}":                   {"/v1/admin/modes/pop_maintenance", `{"enabled":true}`, "403"},
 		"GET /v1/admin/nodes":                          {"/v1/admin/nodes", "", "403"},
 	}
 }
