@@ -73,6 +73,8 @@ type Lease struct {
 	// Token names the lease to the server.
 	Token      string
 	Deliveries []*Delivery
+	// Trimmed is what retention took from the group before it was settled, since a pop was last told.
+	Trimmed []*queuev1.Trimmed
 
 	client *Client
 
@@ -115,7 +117,7 @@ func (c *Client) popOnce(ctx context.Context, req *queuev1.PopRequest, seen func
 	if resp.GetLease() == "" {
 		return nil, resp.GetDraining(), nil
 	}
-	l := &Lease{Queue: req.GetQueue(), Group: req.GetGroup(), Token: resp.GetLease(), client: c}
+	l := &Lease{Queue: req.GetQueue(), Group: req.GetGroup(), Token: resp.GetLease(), Trimmed: resp.GetTrimmed(), client: c}
 	l.trust(sent.Add(resp.GetLeaseDuration().AsDuration()))
 	for _, d := range resp.GetDeliveries() {
 		l.Deliveries = append(l.Deliveries, &Delivery{

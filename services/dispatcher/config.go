@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"postrider.dev/pkg/config"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/engine"
 )
 
@@ -20,7 +21,10 @@ type Config struct {
 	RepollMax      time.Duration `env:"REPOLL_MAX" doc:"longest time between two shared re-polls of what is waited on"`
 	ReapEvery      time.Duration `env:"REAP_EVERY" doc:"time between two sweeps for leases that ran out"`
 	ModesRefresh   time.Duration `env:"MODES_REFRESH" doc:"how often the modes of the fleet are read again, in case a hint was lost (100ms to 10m); each second without a sidecar"`
+	TrimEvery      time.Duration `env:"TRIM_EVERY" doc:"time between two rounds of retention; a round looks at 1,000 queues at most"`
 	CatalogueEvery time.Duration `env:"CATALOGUE_EVERY" doc:"time between two rounds of writing new partition names into the listing"`
+
+	DefaultRetention time.Duration `env:"DEFAULT_RETENTION" doc:"retention of queues that did not choose; 0: none. The same on all dispatchers"`
 
 	ViewBytes      int64 `env:"VIEW_BYTES" doc:"memory of all views together"`
 	DirectoryBytes int64 `env:"DIRECTORY_BYTES" doc:"memory of cached segment directories"`
@@ -41,6 +45,7 @@ func Defaults() Config {
 		RepollMax:      e.RepollMax,
 		ReapEvery:      time.Second,
 		ModesRefresh:   time.Minute,
+		TrimEvery:      time.Second,
 		CatalogueEvery: 500 * time.Millisecond,
 		ViewBytes:      e.ViewBytes,
 		DirectoryBytes: e.DirectoryBytes,
@@ -64,6 +69,8 @@ func (c Config) Validate() error {
 		config.Between("REAP_EVERY", c.ReapEvery, 50*time.Millisecond, time.Minute),
 		config.Between("MODES_REFRESH", c.ModesRefresh, 100*time.Millisecond, 10*time.Minute),
 		config.Between("CATALOGUE_EVERY", c.CatalogueEvery, 50*time.Millisecond, time.Minute),
+		config.Between("TRIM_EVERY", c.TrimEvery, 50*time.Millisecond, time.Minute),
+		config.Between("DEFAULT_RETENTION", c.DefaultRetention, 0, queue.MaxRetention),
 		config.Between("VIEW_BYTES", c.ViewBytes, 1<<20, 1<<40),
 		config.Between("DIRECTORY_BYTES", c.DirectoryBytes, 1<<20, 1<<40),
 		config.Between("BODY_BYTES", c.BodyBytes, 1<<20, 1<<40),

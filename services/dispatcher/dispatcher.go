@@ -20,6 +20,7 @@ import (
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 	"postrider.dev/services/dispatcher/internal/engine"
 	"postrider.dev/services/dispatcher/internal/link"
@@ -104,7 +105,7 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 		return nil, err
 	}
 	st, behind := store.New(hot), store.New(cold)
-	control := store.NewControl(behind, enc, dec)
+	control := store.NewControl(behind, enc, dec).WithDefaults(queue.Defaults{Retention: cfg.DefaultRetention})
 	s.engine, err = engine.New(ctx, engine.Parts{
 		Store: st, Control: control, Encoder: enc, Decoder: dec, Hints: s.hints, Clock: env.Clock, Log: env.Log, Metrics: env.Metrics,
 	}, cfg.engine())
@@ -120,6 +121,7 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 		{Name: "delayer", Run: loop.NewDelayer(control, s.engine, env.Clock, env.Log).Run},
 		{Name: "cataloguer", Run: loop.NewCataloguer(control, s.engine.TakeSeen, env.Clock, env.Log, cfg.CatalogueEvery).Run},
 		{Name: "census", Run: loop.NewCensus(control, s.engine.Subscribers, uuid.New(), env.Clock, env.Log).Run},
+		{Name: "trimmer", Run: loop.NewTrimmer(control, s.engine, env.Clock, env.Log, env.Metrics, cfg.TrimEvery).Run},
 		{Name: "housekeeper", Run: loop.NewHousekeeper(control, behind, env.Clock, env.Log).Run},
 	}
 	ready := httpserver.NewReadiness()

@@ -34,7 +34,7 @@ CREATE TABLE dispatcher.dead_letters (
     last_error text DEFAULT ''::text NOT NULL,
     failed_at timestamp with time zone NOT NULL,
     redriven_at timestamp with time zone,
-    CONSTRAINT dead_letters_reason_ck CHECK ((reason = ANY (ARRAY['attempts'::text, 'expired'::text, 'rejected'::text])))
+    CONSTRAINT dead_letters_reason_ck CHECK ((reason = ANY (ARRAY['attempts'::text, 'expired'::text, 'rejected'::text, 'trimmed'::text])))
 );
 ALTER TABLE ONLY dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERNAL;
 
@@ -83,7 +83,11 @@ CREATE TABLE dispatcher.group_shards (
     lease_low bigint DEFAULT 0 NOT NULL,
     chunks_version bigint DEFAULT 0 NOT NULL,
     retries_version bigint DEFAULT 0 NOT NULL,
-    sought_version bigint DEFAULT 0 NOT NULL
+    sought_version bigint DEFAULT 0 NOT NULL,
+    lost bigint DEFAULT 0 NOT NULL,
+    untold bigint DEFAULT 0 NOT NULL,
+    kept_from bigint DEFAULT 0 NOT NULL,
+    active_at timestamp with time zone DEFAULT dispatcher.clock() NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000', vacuum_truncate='false');
 ALTER TABLE ONLY dispatcher.group_shards ALTER COLUMN hot SET STORAGE PLAIN;

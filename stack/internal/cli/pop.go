@@ -75,7 +75,15 @@ func (g *globals) printLease(l *postrider.Lease, acked bool) error {
 				"content_type": d.ContentType, "headers": d.Headers, "client_id": d.ClientID, "attempt": d.Attempt, "created_at": d.CreatedAt,
 			}
 		}
-		return g.printJSON(map[string]any{"lease": l.Token, "acked": acked, "deliveries": list})
+		out := map[string]any{"lease": l.Token, "acked": acked, "deliveries": list}
+		if len(l.Trimmed) > 0 {
+			out["trimmed"] = l.Trimmed
+		}
+		return g.printJSON(out)
+	}
+	for _, lost := range l.Trimmed {
+		_, _ = fmt.Fprintf(g.Out, "retention took %d messages this group had not settled; shard %s begins at offset %d\n",
+			lost.GetMessages(), lost.GetShardId(), lost.GetFirstAvailable())
 	}
 	rows := make([][]any, len(l.Deliveries))
 	for i, d := range l.Deliveries {

@@ -72,9 +72,12 @@ func newQueueShow(g *globals) *cobra.Command {
 func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 	q, o := r.GetQueue(), r.GetQueue().GetOptions()
 	_, _ = fmt.Fprintf(g.Out, "%s (id %s, configuration %d, created %s)\n", q.GetName(), q.GetId(), q.GetConfigVersion(), when(q.GetCreatedAt().AsTime()))
-	_, _ = fmt.Fprintf(g.Out, "lease %s · max-attempts %d · backoff %s to %s · max-message-bytes %d · idempotency-window %s · max-groups %d\n\n",
+	_, _ = fmt.Fprintf(g.Out, "lease %s · max-attempts %d · backoff %s to %s · max-message-bytes %d · idempotency-window %s · max-groups %d\n",
 		o.GetLease().AsDuration(), o.GetMaxAttempts(), o.GetBackoff().AsDuration(), o.GetBackoffMax().AsDuration(), o.GetMaxMessageBytes(),
 		o.GetIdempotencyWindow().AsDuration(), o.GetMaxGroups())
+	_, _ = fmt.Fprintf(g.Out, "retention %s · retention-bytes %s · retention-settled %t · expire-after %s · max-queue-bytes %s · max-queue-messages %s · dropped %d\n\n",
+		orNone(o.GetRetention().AsDuration()), orNone(o.GetRetentionBytes()), o.GetRetentionSettled(), o.GetExpireAfter().AsDuration(),
+		orNone(o.GetMaxQueueBytes()), orNone(o.GetMaxQueueMessages()), q.GetDropped())
 	if q.GetDelayed() > 0 {
 		_, _ = fmt.Fprintf(g.Out, "%d delayed messages wait for their time\n\n", q.GetDelayed())
 	}
@@ -91,18 +94,39 @@ func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 		mode := strings.ToLower(strings.TrimPrefix(gr.GetMode().String(), "GROUP_MODE_"))
 		rows = append(rows, []any{
 			gr.GetName(), mode, gr.GetStart(), gr.GetDepth(), gr.GetLeased(), gr.GetRetrying(), gr.GetLagMessages(), gr.GetDeadLetters(),
+			gr.GetTrimmed(), idleText(gr),
 		})
 	}
 	return g.printTable("no groups yet: the first pop of a group creates it",
-		[]string{"Group", "Mode", "Start", "Depth", "Leased", "Retrying", "Lag", "Dead letters"}, rows)
+		[]string{"Group", "Mode", "Start", "Depth", "Leased", "Retrying", "Lag", "Dead letters", "Trimmed", "Last active"}, rows)
+}
+
+// orNone is a limit, or that there is none.
+func orNone[T ~int64](v T) string {
+	if v == 0 {
+		return "none"
+	}
+	return fmt.Sprint(v)
+}
+
+// idleText says when a group was used last, and whether retention does not wait for it any more.
+func idleText(gr *queuev1.Group) string {
+	text := when(gr.GetLastActiveAt().AsTime())
+	if gr.GetExpired() {
+		text += ", expired"
+	}
+	return text
 }
 
 // queueFlags are the options that can be configured, as flags.
 type queueFlags struct {
-	lease, backoff, backoffMax, idempotencyWindow time.Duration
-	maxAttempts, maxMessageBytes, maxGroups       int32
-	shards                                        int32
-	reset                                         []string
+	lease, backoff, backoffMax, idempotencyWindow   time.Duration
+	retention, expireAfter                          time.Duration
+	maxAttempts, maxMessageBytes, maxGroups         int32
+	shards                                          int32
+	retentionBytes, maxQueueBytes, maxQueueMessages int64
+	retentionSettled                                bool
+	reset                                           []string
 }
 
 func newQueueConfigure(g *globals) *cobra.Command {
@@ -136,6 +160,12 @@ func newQueueConfigure(g *globals) *cobra.Command {
 	f.DurationVar(&o.idempotencyWindow, "idempotency-window", 0, "how long idempotency keys are remembered: 0 (off) to 168h")
 	f.Int32Var(&o.maxGroups, "max-groups", 0, "most consumer groups: 1 to 10,000")
 	f.Int32Var(&o.shards, "shards", 0, "shards of the log: 1 to 64, only when the queue is created")
+	f.DurationVar(&o.retention, "retention", 0, "how old a message may become in the log: 1s to 10 years, 0 is no limit")
+	f.Int64Var(&o.retentionBytes, "retention-bytes", 0, "stored bytes the log keeps, 0 is no limit; older messages go")
+	f.BoolVar(&o.retentionSettled, "retention-settled", false, "drop what every group has settled")
+	f.DurationVar(&o.expireAfter, "expire-after", 0, "how long an idle group is waited for by retention-settled: 1s to 10 years")
+	f.Int64Var(&o.maxQueueBytes, "max-queue-bytes", 0, "stored bytes above which pushes are refused, 0 is no limit")
+	f.Int64Var(&o.maxQueueMessages, "max-queue-messages", 0, "pending messages above which pushes are refused, 0 is no limit")
 	f.StringSliceVar(&o.reset, "reset", nil, "options that take their default again, for example max_attempts,backoff")
 	return cmd
 }
@@ -152,6 +182,8 @@ func (o queueFlags) options(named func(string) bool) *queuev1.QueueOptions {
 		{"backoff", o.backoff, &out.Backoff},
 		{"backoff-max", o.backoffMax, &out.BackoffMax},
 		{"idempotency-window", o.idempotencyWindow, &out.IdempotencyWindow},
+		{"retention", o.retention, &out.Retention},
+		{"expire-after", o.expireAfter, &out.ExpireAfter},
 	} {
 		if named(f.flag) {
 			*f.set = durationpb.New(f.value)
@@ -170,6 +202,22 @@ func (o queueFlags) options(named func(string) bool) *queuev1.QueueOptions {
 		if named(f.flag) {
 			*f.set = &f.value
 		}
+	}
+	for _, f := range []struct {
+		flag  string
+		value int64
+		set   **int64
+	}{
+		{"retention-bytes", o.retentionBytes, &out.RetentionBytes},
+		{"max-queue-bytes", o.maxQueueBytes, &out.MaxQueueBytes},
+		{"max-queue-messages", o.maxQueueMessages, &out.MaxQueueMessages},
+	} {
+		if named(f.flag) {
+			*f.set = &f.value
+		}
+	}
+	if named("retention-settled") {
+		out.RetentionSettled = &o.retentionSettled
 	}
 	return out
 }

@@ -70,7 +70,12 @@ func Run(ctx context.Context, clk clock.Clock, o Options) error {
 	}()
 	o.say("database  %s", infra.DatabaseNote)
 	o.say("redis     %s", infra.RedisNote)
-	environ := append(append([]string{}, o.Environ...),
+	kept, ok := retention(o.Environ)
+	if !ok {
+		kept = defaultRetention
+		o.say("retention %s: queues that do not choose drop what is older (--help of `postrider queue configure` says how to choose)", kept)
+	}
+	environ := append(append([]string{retentionVar + "=" + kept}, o.Environ...),
 		"POSTRIDER_DATABASE_URL="+infra.DatabaseURL, "POSTRIDER_REDIS_URL="+infra.RedisURL,
 		"POSTRIDER_INGRESS_ADMIN_KEY="+key, "POSTRIDER_CLUSTER_SECRET="+secret)
 	ready := func() { o.banner(clk.Since(began), key) }
@@ -79,6 +84,22 @@ func Run(ctx context.Context, clk clock.Clock, o Options) error {
 	}
 	environ = append(environ, PortsOf(o.Port, 0).environ(false)...)
 	return RunHost(ctx, environ, o.Logs, func(stack.Config) { ready() })
+}
+
+// What everything on one machine keeps: a disk is smaller than what a queue nobody thinks of may hold.
+const (
+	retentionVar     = "POSTRIDER_DISPATCHER_DEFAULT_RETENTION"
+	defaultRetention = "168h"
+)
+
+// retention is what the environment says about queues that did not choose.
+func retention(environ []string) (kept string, ok bool) {
+	for _, name := range []string{"POSTRIDER_DEFAULT_RETENTION", retentionVar} { // the service's own one holds
+		if v := getenv(environ, name); v != "" {
+			kept, ok = v, true
+		}
+	}
+	return kept, ok
 }
 
 // secrets are the admin key and the cluster secret: from the environment, or kept in the data folder, or made now.

@@ -78,6 +78,8 @@ func defaults() *queuev1.QueueOptions {
 		Lease: durationpb.New(30 * time.Second), MaxAttempts: proto.Int32(5), Backoff: durationpb.New(time.Second),
 		BackoffMax: durationpb.New(5 * time.Minute), MaxMessageBytes: proto.Int32(1 << 20), IdempotencyWindow: durationpb.New(time.Hour),
 		MaxGroups: proto.Int32(100), Shards: proto.Int32(1),
+		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
+		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
 	}
 }
 

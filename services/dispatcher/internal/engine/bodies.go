@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 	"postrider.dev/services/dispatcher/internal/engine/segcache"
@@ -165,4 +167,20 @@ func (e *Engine) useLetters(letters []window.DeadLetter, from map[message.Offset
 		letters[i].ID = uuid.Must(uuid.NewV7()) // fails only without a random source
 	}
 	return missing
+}
+
+// delivery is a message as it is handed out.
+func delivery(shard message.ShardID, m window.Message, body read) *queuev1.Delivery {
+	d := &queuev1.Delivery{
+		MessageId: message.ID{Shard: shard, Offset: m.Offset}.String(), Partition: body.Partition, Offset: int64(m.Offset),
+		Payload: body.Payload, ContentType: body.ContentType, ClientId: body.ClientID,
+		Attempt: int32(m.Attempt), CreatedAt: timestamppb.New(body.at),
+	}
+	if len(body.Headers) > 0 {
+		d.Headers = make(map[string]string, len(body.Headers))
+		for _, h := range body.Headers {
+			d.Headers[h.Name] = h.Value
+		}
+	}
+	return d
 }

@@ -65,6 +65,7 @@ type Engine struct {
 	poller   *poller
 	alarm    *alarm
 	views    *views
+	depths   *depths
 	identity identity
 	due      *dueWatch
 
@@ -128,7 +129,7 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 	e.due = newDueWatch()
 	e.base, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	e.draining, e.drain = context.WithCancel(e.base)
-	e.poller, e.alarm, e.views = newPoller(e), newAlarm(e), newViews(e)
+	e.poller, e.alarm, e.views, e.depths = newPoller(e), newAlarm(e), newViews(e), newDepths(e)
 	for i := range lanes {
 		e.flushLanes[i], e.workLanes[i] = newFlushLane(e), newWorkLane(e)
 	}
@@ -149,7 +150,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	parts = append(parts,
 		run.Part{Name: "poller", Run: e.poller.run},
 		run.Part{Name: "alarm", Run: e.alarm.run},
-		run.Part{Name: "views", Run: e.views.run})
+		run.Part{Name: "views", Run: e.views.run},
+		run.Part{Name: "depths", Run: e.depths.run})
 	err := run.All(ctx, parts...)
 	e.Drain()
 	e.stopping.Store(true)

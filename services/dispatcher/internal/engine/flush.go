@@ -42,9 +42,9 @@ type owner struct {
 
 // commit brings pushes into the log, in transactions of whole pushes, and answers each.
 func (l *flushLane) commit(ctx context.Context, ps []*push) {
-	plain, keyed := byKeys(l.revalidate(ctx, ps))
+	plain, keyed := byKeys(l.measure(ctx, l.revalidate(ctx, ps)))
 	keyed, later := withoutClashes(keyed)
-	l.try(ctx, plain, l.flushPlain)
+	l.try(ctx, l.admit(plain), l.flushPlain)
 	l.try(ctx, keyed, l.flushKeyed)
 	l.putBack(append(l.again, later...))
 	l.again = nil
@@ -93,9 +93,9 @@ func (l *flushLane) revalidate(ctx context.Context, ps []*push) []*push {
 // knows, the error is *OutcomeUnknownError.
 type flushFunc func(context.Context, []*push) error
 
-// refusedError says that one push of the flush is at fault; the others are to be tried without it.
+// refusedError says that some pushes of the flush are at fault; the others are to be tried without them.
 type refusedError struct {
-	p   *push
+	ps  []*push
 	err error
 }
 
@@ -109,8 +109,10 @@ func (l *flushLane) try(ctx context.Context, ps []*push, flush flushFunc) {
 			return
 		}
 		if refused, ok := errors.AsType[*refusedError](err); ok {
-			l.e.finish(refused.p, refused.err)
-			ps = without(ps, refused.p)
+			for _, p := range refused.ps {
+				l.e.finish(p, refused.err)
+			}
+			ps = without(ps, refused.ps)
 			continue
 		}
 		switch {
@@ -169,7 +171,7 @@ func (l *flushLane) flushPlain(ctx context.Context, ps []*push) error {
 		if err := l.encode(c); err != nil {
 			return err
 		}
-		appends[i] = store.Append{Encoded: c.enc, Shard: c.shard, Known: c.known, FlushID: c.id}
+		appends[i] = store.Append{Encoded: c.enc, Shard: c.shard, Known: c.known, FlushID: c.id, MaxBytes: share(c.offered[0].p.queue)}
 	}
 	sctx, cancel := context.WithTimeout(ctx, l.e.cfg.StatementTimeout)
 	defer cancel()

@@ -21,6 +21,12 @@ func (l *flushLane) recover(ctx context.Context, parts []*part, cause error) ([]
 		}
 	}
 	results, found, err := l.find(ctx, sought)
+	if errors.Is(err, store.ErrTrimmedSince) && deduplicated(parts) {
+		return nil, errNotHappened // and if it did, the keys know
+	}
+	if errors.Is(err, store.ErrTrimmedSince) {
+		return nil, &OutcomeUnknownError{Err: err}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +41,18 @@ func (l *flushLane) recover(ctx context.Context, parts []*part, cause error) ([]
 	return results, nil
 }
 
+// deduplicated says that keys keep all of the parts from being appended twice.
+func deduplicated(parts []*part) bool {
+	for _, c := range parts {
+		for _, o := range c.offered {
+			if !o.p.deduplicated() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // find asks until it gets an answer or patience ends.
 func (l *flushLane) find(ctx context.Context, sought []store.Sought) ([]store.Appended, bool, error) {
 	end := l.e.clk.Now().Add(l.e.cfg.Patience)
@@ -42,8 +60,8 @@ func (l *flushLane) find(ctx context.Context, sought []store.Sought) ([]store.Ap
 		sctx, cancel := context.WithTimeout(ctx, l.e.cfg.StatementTimeout)
 		results, found, err := l.e.db.FindFlush(sctx, sought)
 		cancel()
-		if err == nil {
-			return results, found, nil
+		if err == nil || errors.Is(err, store.ErrTrimmedSince) {
+			return results, found, err
 		}
 		if l.e.clk.Now().After(end) || l.e.pauseBetween(ctx, n) != nil {
 			return nil, false, &OutcomeUnknownError{Err: err}

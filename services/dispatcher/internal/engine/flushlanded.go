@@ -32,10 +32,13 @@ func (l *flushLane) landed(ctx context.Context, ps []*push, parts []*part, resul
 	l.e.metrics.flushMessages.Observe(float64(messages))
 	l.e.metrics.pushed.Add(float64(messages))
 	l.announce(parts, results)
-	done, left, lost := l.sortOut(ps, parts, results)
+	done, left, lost, full := l.sortOut(ps, parts, results)
 	l.answers <- flushed{pushes: done, parts: parts, results: results}
 	l.again = append(l.again, l.expire(left, errLeftOut)...)
 	l.move(ctx, lost)
+	if len(full) > 0 { // those that fit go at once: more for the full shard may come with the next batch
+		l.try(ctx, l.revalidate(ctx, l.squeeze(full, parts, results)), l.flushPlain)
+	}
 }
 
 // fate is what became of the items of a push, added up over its shards.
@@ -45,6 +48,7 @@ const (
 	isDone fate = 1 << iota // in the log, or judged not to go there
 	isLeft                  // not written, and may go again
 	isLost                  // not written: the queue was deleted
+	isFull                  // not written, because there was no room for all of the part
 )
 
 func fateOf(s store.Status) fate {
@@ -53,14 +57,17 @@ func fateOf(s store.Status) fate {
 		return isLost
 	case store.StatusLeftOut:
 		return isLeft
+	case store.StatusFull:
+		return isFull
 	case store.StatusAppended, store.StatusNothing:
 	}
 	return isDone
 }
 
 // sortOut tells which pushes are done, which are left over and which lost their queue. One that is both done and left over is divided. (It is not both
-// done and lost: a queue's shards are sealed together.)
-func (l *flushLane) sortOut(ps []*push, parts []*part, results []store.Appended) (done, left, lost []*push) {
+// done and lost: a queue's shards are sealed together. Nor both done and full: a queue's shards are left out together.)
+func (l *flushLane) sortOut(ps []*push, parts []*part, results []store.Appended) (done, left, lost, full []*push) {
+	crowded := map[int64]bool{} // queues with a full shard
 	fates, shards := map[*push]fate{}, map[message.ShardID]fate{}
 	for i, c := range parts {
 		f := fateOf(results[i].Status)
@@ -72,10 +79,11 @@ func (l *flushLane) sortOut(ps []*push, parts []*part, results []store.Appended)
 		}
 		for _, o := range c.offered {
 			fates[o.p] |= f
+			crowded[o.p.queue.ID] = crowded[o.p.queue.ID] || f == isFull
 		}
 	}
 	if len(fates) == 0 {
-		return ps, nil, nil
+		return ps, nil, nil, nil
 	}
 	for _, p := range ps {
 		switch f := fates[p]; {
@@ -83,6 +91,8 @@ func (l *flushLane) sortOut(ps []*push, parts []*part, results []store.Appended)
 			done = append(done, p)
 		case f&isLost != 0:
 			lost = append(lost, p)
+		case crowded[p.queue.ID]:
+			full = append(full, p)
 		default:
 			var in, out []pushItem
 			for _, it := range p.items {
@@ -100,7 +110,7 @@ func (l *flushLane) sortOut(ps []*push, parts []*part, results []store.Appended)
 			done, left = append(done, a), append(left, b)
 		}
 	}
-	return done, left, lost
+	return done, left, lost, full
 }
 
 // forgetHead makes the next flush to a shard know nothing of its head.

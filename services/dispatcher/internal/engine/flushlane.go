@@ -11,6 +11,7 @@ type flushLane struct {
 	wake    chan struct{}
 	answers chan flushed
 	seen    map[int64]int64 // newest config_version seen, by queue; belongs to run
+	room    map[int64]int64 // messages that may be appended, of the queues of a batch that limit them; belongs to run
 	again   []*push         // of the batch that is being committed: what goes into the next one; belongs to run
 
 	mu      sync.Mutex // guards the rest
@@ -19,7 +20,7 @@ type flushLane struct {
 }
 
 func newFlushLane(e *Engine) *flushLane {
-	return &flushLane{e: e, wake: make(chan struct{}, 1), answers: make(chan flushed, 4), seen: map[int64]int64{}}
+	return &flushLane{e: e, wake: make(chan struct{}, 1), answers: make(chan flushed, 4), seen: map[int64]int64{}, room: map[int64]int64{}}
 }
 
 // put queues a push, or refuses it because the lane has ended.

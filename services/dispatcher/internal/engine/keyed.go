@@ -52,13 +52,24 @@ func (l *flushLane) flushKeyed(ctx context.Context, ps []*push) error {
 		c.gatherKeys(ps)
 		appends[i] = store.KeyedAppend{Shard: c.shard, Known: c.known, Window: c.window, Keys: c.keys}
 	}
+	var judged []*part
 	encode := func(i int, at store.Locked, states []store.KeyState) (store.Remainder, error) {
 		c := parts[i]
 		if refused := c.judge(at, states); refused != nil {
-			return store.Remainder{}, &refusedError{refused, store.ErrKeyReused}
+			return store.Remainder{}, &refusedError{[]*push{refused}, store.ErrKeyReused}
+		}
+		if again := slices.Index(judged, c); again >= 0 {
+			judged = judged[:again] // it runs once more
+		}
+		judged = append(judged, c)
+		if refused := l.beyond(judged); len(refused) > 0 {
+			return store.Remainder{}, l.noRoom(refused, fullOfMessages(refused[0].queue))
 		}
 		if err := l.encode(c); err != nil {
 			return store.Remainder{}, err
+		}
+		if refused := l.overflowKeyed(c, at.Kept); len(refused) > 0 {
+			return store.Remainder{}, l.noRoom(refused, fullOfBytes(refused[0].queue))
 		}
 		return store.Remainder{
 			Append:  store.Append{Encoded: c.enc, FlushID: c.id},
@@ -80,10 +91,10 @@ func (l *flushLane) flushKeyed(ctx context.Context, ps []*push) error {
 	return nil
 }
 
-func without(ps []*push, gone *push) []*push {
+func without(ps, gone []*push) []*push {
 	kept := make([]*push, 0, len(ps))
 	for _, p := range ps {
-		if p != gone {
+		if !slices.Contains(gone, p) {
 			kept = append(kept, p)
 		}
 	}

@@ -19,6 +19,7 @@ type metrics struct {
 	parked, popsOpen, tails             prometheus.Gauge
 	queuedBytes, queued                 prometheus.Gauge
 	frontierStops                       prometheus.Counter
+	full, dropped                       prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -62,6 +63,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		tails:         gauge("log_tails", "Logs followed for ingresses that have subscribers."),
 		queuedBytes:   gauge("queued_push_bytes", "Bytes of pushes that wait for a commit."),
 		queued:        gauge("queued_requests", "Requests that wait for a commit."),
+		full:          count("pushes_full_total", "Pushes refused because their queue was full."),
+		dropped:       count("messages_dropped_total", "Messages that retention took before a group had settled them, once for each such group."),
 		frontierStops: count("frontier_stops_total", "Pops that got nothing although there are messages, because a bound of the view was reached."),
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 const (
 	defaultPopBytes = 4 << 20
+	maxTrimmedPops  = 3 // times in a row that all a pop got was trimmed, before it is answered empty
 	maxGoneGroups   = 3 // deleted groups in a row under one name, before a pop is refused
 )
 
@@ -190,6 +191,8 @@ func (e *Engine) popFrom(
 ) (*queuev1.PopResponse, error) {
 	want := e.wish(rows.queue, req)
 	want.MaxBytes = max(want.MaxBytes-besides(req, len(g.shards)), 1)
+	var told []*queuev1.Trimmed // by parts that came to nothing
+	trimmed := 0
 	for {
 		sent := e.clk.Now()
 		p := e.newPop(g, want, deadline.Sub(sent))
@@ -203,21 +206,26 @@ func (e *Engine) popFrom(
 			return nil, context.Cause(ctx)
 		}
 		if len(p.parts) == 0 {
-			return &queuev1.PopResponse{Draining: draining}, nil
+			return &queuev1.PopResponse{Draining: draining, Trimmed: told}, nil
 		}
 		resp, strangers, err := e.deliver(ctx, p, req.GetPartition())
 		if err != nil {
 			e.undelivered(p.parts)
 			return nil, err
 		}
+		told = append(told, resp.GetTrimmed()...)
 		if len(resp.GetDeliveries()) > 0 {
-			resp.LeaseDuration = durationpb.New(want.Lease)
+			resp.LeaseDuration, resp.Trimmed = durationpb.New(want.Lease), told
 			return resp, nil
 		}
-		e.undelivered(p.parts)
 		if len(strangers) == 0 { // all of it was trimmed or deleted meanwhile
-			return &queuev1.PopResponse{Draining: draining}, nil
+			trimmed++
+			if err := e.catchUpWithTails(ctx, p.parts); err != nil || draining || trimmed > maxTrimmedPops {
+				return &queuev1.PopResponse{Draining: draining, Trimmed: told}, err
+			}
+			continue
 		}
+		e.undelivered(p.parts)
 		want.Skip = append(want.Skip, strangers...)
 	}
 }
@@ -243,10 +251,10 @@ func (e *Engine) wish(q *catalog.Queue, req *queuev1.PopRequest) window.Pop {
 	return want
 }
 
-// besides is the most bytes that an answer has beside its messages: the lease over that many shards, and what became of req's settlement. They count
+// besides is the most bytes that an answer has beside its messages: the lease over that many shards, what they lost, and what became of req's settlement. They count
 // towards max_bytes, so that a client whose limit is max_bytes can read the answer (one message larger than that excepted).
 func besides(req *queuev1.PopRequest, shards int) int64 {
-	const fixed, perShard, perResult = 640, 28, 384 // a settle_error among the first; an error among the last
+	const fixed, perShard, perResult = 640, 28 + 48, 384 // a settle_error among the first; an error among the last
 	n := int64(fixed + perShard*shards)
 	for _, s := range req.GetSettle().GetSettlements() {
 		n += perResult + int64(len(s.GetMessageId()))
@@ -325,6 +333,9 @@ func (e *Engine) deliver(ctx context.Context, p *pop, partition string) (resp *q
 			}
 			resp.Deliveries = append(resp.Deliveries, delivery(part.s.shard.id, m, body))
 		}
+		if part.told.Untold > 0 {
+			resp.Trimmed = append(resp.Trimmed, lossOf(part))
+		}
 		if len(back) > 0 && len(back) < len(part.messages) {
 			e.giveBack(part.s, part.epoch, back)
 		}
@@ -338,21 +349,6 @@ func (e *Engine) deliver(ctx context.Context, p *pop, partition string) (resp *q
 	resp.LeaseExpiresAt = timestamppb.New(expires.Time())
 	e.metrics.deliveries.Add(float64(len(resp.GetDeliveries())))
 	return resp, strangers, nil
-}
-
-func delivery(shard message.ShardID, m window.Message, body read) *queuev1.Delivery {
-	d := &queuev1.Delivery{
-		MessageId: message.ID{Shard: shard, Offset: m.Offset}.String(), Partition: body.Partition, Offset: int64(m.Offset),
-		Payload: body.Payload, ContentType: body.ContentType, ClientId: body.ClientID,
-		Attempt: int32(m.Attempt), CreatedAt: timestamppb.New(body.at),
-	}
-	if len(body.Headers) > 0 {
-		d.Headers = make(map[string]string, len(body.Headers))
-		for _, h := range body.Headers {
-			d.Headers[h.Name] = h.Value
-		}
-	}
-	return d
 }
 
 // undelivered gives back what was granted to somebody who cannot get it any more, at once and uncharged.

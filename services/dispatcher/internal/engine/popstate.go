@@ -58,6 +58,7 @@ type popPart struct {
 	epoch    window.Epoch
 	expires  window.DBTime
 	messages []window.Message
+	told     window.Losses
 }
 
 // wants says whether the shard with this index may serve the pop.
@@ -124,7 +125,7 @@ func (p *pop) planned(out window.Outcome, at window.DBTime, seq uint64, err erro
 // granted keeps the messages, and goes on to the next shard while more are wanted. It needs g.mu.
 func (p *pop) granted(out window.Outcome, at window.DBTime) {
 	s := p.g.shards[p.at]
-	p.parts = append(p.parts, popPart{s: s, epoch: out.Epoch, expires: at.Add(out.Lease), messages: out.Messages})
+	p.parts = append(p.parts, popPart{s: s, epoch: out.Epoch, expires: at.Add(out.Lease), messages: out.Messages, told: out.Told})
 	p.want.Started = true
 	keys := make(map[uint64]struct{}, len(out.Messages))
 	for _, m := range out.Messages {

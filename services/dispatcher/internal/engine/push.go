@@ -43,6 +43,7 @@ type push struct {
 	requestHash uint64
 	arbiter     int // index of the shard that always keeps the request's key
 	keyed       bool
+	squeezed    int  // times it was tried beside others for which there was no room
 	moves       int  // times its queue turned out to be deleted
 	half        bool // one of two that a push was divided into: it has some of the items, results are shared, and the whole has the budgets
 }

@@ -260,6 +260,15 @@ func (s *settling) refuse(i int, err error) {
 	s.results[i].Status, s.results[i].Error = queuev1.AckStatus_ACK_STATUS_REFUSED, itemError(err)
 }
 
+// settled answers a settlement of a message that is settled.
+func (s *settling) settled(i int) {
+	if verdictOf(s.req.GetSettlements()[i].GetAction()) != window.Ack { // it did not come to what was asked for
+		s.refuse(i, errSettled)
+		return
+	}
+	s.results[i].Status = queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED
+}
+
 // finish waits for the commit and makes the answer.
 func (s *settling) finish() (*queuev1.AckResponse, error) {
 	if err := s.wait(); err != nil {
@@ -312,11 +321,7 @@ func (s *settling) answer(i int, p place) {
 	case window.Returned:
 		r.Status = queuev1.AckStatus_ACK_STATUS_RETURNED
 	case window.AlreadySettled:
-		if verdictOf(s.req.GetSettlements()[i].GetAction()) != window.Ack { // it did not come to what was asked for
-			s.refuse(i, errSettled)
-			return
-		}
-		r.Status = queuev1.AckStatus_ACK_STATUS_ALREADY_SETTLED
+		s.settled(i)
 	case window.NotHeld:
 		s.refuse(i, errNotLeased)
 	case window.Stale, window.Nothing, window.Refused:

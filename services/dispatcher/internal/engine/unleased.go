@@ -44,6 +44,10 @@ func (e *Engine) settleUnleased(ctx context.Context, t tenant.ID, s *settling) e
 			continue
 		}
 		s.results[i].MessageId = at.id.String()
+		if at.gone {
+			s.settled(i)
+			continue
+		}
 		shard := g.of(at.id.Shard)
 		if shard == nil {
 			s.refuse(i, ErrStaleEpoch)
@@ -62,6 +66,7 @@ func (e *Engine) settleUnleased(ctx context.Context, t tenant.ID, s *settling) e
 type located struct {
 	id   message.ID
 	hash uint64 // of its partition
+	gone bool   // trimmed: it is settled for every group
 	err  error
 }
 
@@ -98,10 +103,21 @@ func (e *Engine) locate(ctx context.Context, q *catalog.Queue, all []*queuev1.Se
 // locateIDs reads the partitions of messages that are named by id.
 func (e *Engine) locateIDs(ctx context.Context, offsets map[message.ShardID][]message.Offset, all []*queuev1.Settlement, out []located) error {
 	found := map[message.ShardID]map[message.Offset]read{}
+	missing := map[message.ShardID]message.Offset{}
 	for shard, wanted := range offsets {
 		slices.Sort(wanted)
 		var err error
 		if found[shard], err = e.messages(ctx, shard, slices.Compact(wanted)); err != nil {
+			return err
+		}
+		if len(found[shard]) < len(wanted) {
+			missing[shard] = 0
+		}
+	}
+	tails := map[message.ShardID]message.Offset{}
+	if len(missing) > 0 {
+		var err error
+		if tails, err = e.beginnings(ctx, missing); err != nil {
 			return err
 		}
 	}
@@ -109,7 +125,9 @@ func (e *Engine) locateIDs(ctx context.Context, offsets map[message.ShardID][]me
 		if at := &out[i]; at.err == nil && all[i].GetMessageId() != "" {
 			m, ok := found[at.id.Shard][at.id.Offset]
 			if !ok { // trimmed, or of another queue
-				at.err = ErrStaleEpoch
+				if at.gone = at.id.Offset < tails[at.id.Shard]; !at.gone {
+					at.err = ErrStaleEpoch
+				}
 				continue
 			}
 			at.hash = placement.Hash(m.Partition)

@@ -99,20 +99,9 @@ func (e *Engine) Release(ctx context.Context, t tenant.ID, req *queuev1.ReleaseR
 
 // Reclaim takes back the leases of a group-shard that ran out.
 func (e *Engine) Reclaim(ctx context.Context, id window.GroupShardID) error {
-	e.mu.Lock()
-	s := e.byShard[id]
-	e.mu.Unlock()
-	if s == nil {
-		owner, err := e.ownerOf(ctx, id)
-		if errors.Is(err, store.ErrGroupNotFound) {
-			return nil // its leases go with it
-		}
-		if err != nil {
-			return e.dbError(err)
-		}
-		if s = e.adopt(owner).byID(id); s == nil {
-			return nil
-		}
+	s, err := e.gshardOf(ctx, id)
+	if s == nil || err != nil {
+		return err // gone: its leases go with it
 	}
 	p := pending{asks: []*ask{{s: s, want: &window.Reclaim{}}}}
 	p.submit()

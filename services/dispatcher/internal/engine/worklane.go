@@ -322,6 +322,8 @@ func (e *Engine) count(p *plan) {
 				case window.AlreadySettled, window.Stale, window.Nothing, window.Refused, window.NotHeld, window.Returned:
 				}
 			}
+		case *window.Trim:
+			e.metrics.dropped.Add(float64(out.Count))
 		case *window.Reclaim:
 			e.metrics.reclaimed.Add(float64(out.Count))
 		}

@@ -106,7 +106,7 @@ func (s *Queues) GetQueue(ctx context.Context, req *queuev1.GetQueueRequest) (*q
 		resp.Shards = append(resp.Shards, shardOf(shard))
 	}
 	for _, g := range d.Groups {
-		resp.Groups = append(resp.Groups, groupOf(g, d.States[g.ID]))
+		resp.Groups = append(resp.Groups, groupOf(q.Config, g, d.States[g.ID]))
 	}
 	return resp, nil
 }
@@ -186,15 +186,17 @@ func (s *Queues) CreateGroup(ctx context.Context, req *queuev1.CreateGroupReques
 	made := false
 	call := controlCall[*queuev1.CreateGroupResponse]{by, queuev1.QueueService_CreateGroup_FullMethodName, req, &queuev1.CreateGroupResponse{}}
 	resp, err := once(ctx, s, call, func(c *store.Control) (_ *queuev1.CreateGroupResponse, err error) {
-		if _, made, err = c.EnsureQueue(ctx, by.Tenant, req.GetQueue()); err != nil {
+		q, isNew, err := c.EnsureQueue(ctx, by.Tenant, req.GetQueue())
+		if err != nil {
 			return nil, err
 		}
+		made = isNew
 		g, created, err := c.CreateGroup(ctx, by, req.GetQueue(), req.GetGroup(), options)
 		if err != nil {
 			return nil, err
 		}
 		st, err := c.GroupStats(ctx, g)
-		return &queuev1.CreateGroupResponse{Group: groupOf(g, st), Created: created}, err
+		return &queuev1.CreateGroupResponse{Group: groupOf(q.Config, g, st), Created: created}, err
 	})
 	if made {
 		s.catalog.InvalidateQueue(by.Tenant, req.GetQueue()) // it may remember that there was none

@@ -26,6 +26,8 @@ func TestConfigureShowsEveryOptionAndCreates(t *testing.T) {
 	require.True(t, proto.Equal(&queuev1.QueueOptions{
 		Lease: durationpb.New(30 * time.Second), MaxAttempts: proto.Int32(2), Backoff: durationpb.New(0), BackoffMax: durationpb.New(5 * time.Minute),
 		MaxMessageBytes: proto.Int32(1 << 20), IdempotencyWindow: durationpb.New(time.Hour), MaxGroups: proto.Int32(100), Shards: proto.Int32(3),
+		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
+		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
 	}, resp.GetQueue().GetOptions()), resp)
 	require.Equal(t, []string{"changed a/q"}, b.notes.taken())
 

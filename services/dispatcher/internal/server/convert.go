@@ -22,7 +22,14 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		MaxMessageBytes: integer(o.GetMaxMessageBytes(), o != nil && o.MaxMessageBytes != nil),
 		MaxGroups:       integer(o.GetMaxGroups(), o != nil && o.MaxGroups != nil),
 		Shards:          integer(o.GetShards(), o != nil && o.Shards != nil),
+
+		RetentionBytes:   integer(o.GetRetentionBytes(), o != nil && o.RetentionBytes != nil),
+		MaxQueueBytes:    integer(o.GetMaxQueueBytes(), o != nil && o.MaxQueueBytes != nil),
+		MaxQueueMessages: integer(o.GetMaxQueueMessages(), o != nil && o.MaxQueueMessages != nil),
 	}}
+	if o != nil && o.RetentionSettled != nil {
+		p.Set.RetentionSettled = new(o.GetRetentionSettled())
+	}
 	for _, d := range []struct {
 		name  queue.Option
 		given *durationpb.Duration
@@ -32,6 +39,8 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		{queue.OptBackoffBase, o.GetBackoff(), &p.Set.BackoffBase},
 		{queue.OptBackoffCap, o.GetBackoffMax(), &p.Set.BackoffCap},
 		{queue.OptIdempotencyWindow, o.GetIdempotencyWindow(), &p.Set.IdempotencyWindow},
+		{queue.OptRetention, o.GetRetention(), &p.Set.Retention},
+		{queue.OptExpireAfter, o.GetExpireAfter(), &p.Set.ExpireAfter},
 	} {
 		if d.given == nil {
 			continue
@@ -46,6 +55,9 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		queue.OptLease: p.Set.Lease != nil, queue.OptMaxAttempts: p.Set.MaxAttempts != nil, queue.OptBackoffBase: p.Set.BackoffBase != nil,
 		queue.OptBackoffCap: p.Set.BackoffCap != nil, queue.OptMaxMessageBytes: p.Set.MaxMessageBytes != nil, queue.OptShards: p.Set.Shards != nil,
 		queue.OptIdempotencyWindow: p.Set.IdempotencyWindow != nil, queue.OptMaxGroups: p.Set.MaxGroups != nil,
+		queue.OptRetention: p.Set.Retention != nil, queue.OptRetentionBytes: p.Set.RetentionBytes != nil,
+		queue.OptRetentionSettled: p.Set.RetentionSettled != nil, queue.OptExpireAfter: p.Set.ExpireAfter != nil,
+		queue.OptMaxQueueBytes: p.Set.MaxQueueBytes != nil, queue.OptMaxQueueMessages: p.Set.MaxQueueMessages != nil,
 	}
 	for _, name := range reset {
 		if set[queue.Option(name)] {
@@ -56,7 +68,7 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 	return p, nil
 }
 
-func integer(v int32, given bool) *int {
+func integer[T int32 | int64](v T, given bool) *int {
 	if !given {
 		return nil
 	}
@@ -74,6 +86,8 @@ func optionsOf(c queue.Config) *queuev1.QueueOptions {
 		Lease: durationpb.New(c.Lease), MaxAttempts: number(c.MaxAttempts), Backoff: durationpb.New(c.Backoff.Base),
 		BackoffMax: durationpb.New(c.Backoff.Cap), MaxMessageBytes: number(c.MaxMessageBytes),
 		IdempotencyWindow: durationpb.New(c.IdempotencyWindow), MaxGroups: number(c.MaxGroups), Shards: number(c.Shards),
+		Retention: durationpb.New(c.Retention.Age), RetentionBytes: new(int64(c.Retention.Bytes)), RetentionSettled: new(c.Retention.Settled),
+		ExpireAfter: durationpb.New(c.Retention.ExpireAfter), MaxQueueBytes: new(int64(c.Limits.Bytes)), MaxQueueMessages: new(int64(c.Limits.Messages)),
 	}
 }
 
@@ -82,7 +96,7 @@ func queueOf(q store.Queue, s store.QueueStats, rate float64) *queuev1.Queue {
 	return &queuev1.Queue{
 		Id: strconv.FormatInt(q.ID, 10), Name: q.Name, Options: optionsOf(q.Config), ConfigVersion: q.ConfigVersion,
 		CreatedAt: instant(q.CreatedAt), Messages: s.Messages, StoredBytes: s.StoredBytes, Depth: s.Depth, PushRate: rate,
-		Groups: int32(s.Groups), DeadLetters: s.DeadLetters, Delayed: s.Delayed, Subscribers: s.Subscribers,
+		Groups: int32(s.Groups), DeadLetters: s.DeadLetters, Delayed: s.Delayed, Subscribers: s.Subscribers, Dropped: s.Dropped,
 	}
 }
 
@@ -92,11 +106,12 @@ func shardOf(s store.ShardStats) *queuev1.Shard {
 	}
 }
 
-func groupOf(g store.Group, s store.GroupStats) *queuev1.Group {
+func groupOf(c queue.Config, g store.Group, s store.GroupStats) *queuev1.Group {
 	return &queuev1.Group{
 		Name: g.Name, Mode: modeOf(g.Mode), OnFailure: onFailureOf(g.OnFailure), Start: g.Start.String(),
 		Depth: s.Depth, Leased: s.Leased, Retrying: s.Retrying, DeadLetters: s.DeadLetters, LagMessages: s.Lag,
 		Leases: int32(s.Leases), CreatedAt: instant(g.CreatedAt),
+		Trimmed: s.Lost, FirstAvailable: s.FirstAvailable, LastActiveAt: instant(s.ActiveAt), Expired: s.Expired(c.Retention.ExpireAfter),
 	}
 }
 
@@ -160,7 +175,7 @@ func deadLetterOf(queueName string, d store.DeadLetter) *queuev1.DeadLetter {
 		Id: uuid.UUID(d.ID).String(), Queue: queueName, Group: d.Group, MessageId: message.ID{Shard: d.Shard, Offset: d.Offset}.String(),
 		Partition: d.Partition, Offset: int64(d.Offset), Payload: d.Payload, ContentType: d.ContentType, Headers: headersOf(d.Headers),
 		ClientId: d.ClientID, Attempts: int32(d.Failures), Reason: deadReason(d),
-		FailedAt: instant(d.FailedAt), RedrivenAt: instant(d.RedrivenAt), PayloadBytes: int32(d.PayloadBytes),
+		FailedAt: instant(d.FailedAt), RedrivenAt: instant(d.RedrivenAt), PayloadBytes: int32(d.PayloadBytes), Trimmed: d.Trimmed,
 	}
 }
 
@@ -176,6 +191,8 @@ func deadReason(d store.DeadLetter) string {
 		return "the lease ran out, and the attempts were used up"
 	case "rejected":
 		return "rejected"
+	case "trimmed":
+		return "retention took it while it waited for a retry"
 	}
 	return d.Reason
 }

@@ -56,6 +56,9 @@ func wireError(err error) error {
 			return known.wire.WithCause(err)
 		}
 	}
+	if errors.Is(err, store.ErrQueueFull) {
+		return apierr.ResourceExhausted(ReasonQueueFull, "the queue is full; nothing more was redriven", time.Second).WithCause(err)
+	}
 	if e := idempotency.WireError(err); e != nil {
 		return e
 	}

@@ -16,12 +16,16 @@ const (
 	ReasonOverloaded = "OVERLOADED"
 	// ReasonLogReplaced is told where a reader has been further than the log goes.
 	ReasonLogReplaced = "LOG_REPLACED"
+	ReasonQueueFull   = "QUEUE_FULL"
 )
 
 // engineError translates the engine's own errors; nil if err is none of them.
 func engineError(err error) *apierr.Error {
 	if e, ok := errors.AsType[*engine.OverloadedError](err); ok {
 		return apierr.ResourceExhausted(ReasonOverloaded, e.Error(), e.RetryAfter)
+	}
+	if e, ok := errors.AsType[*engine.QueueFullError](err); ok {
+		return apierr.ResourceExhausted(ReasonQueueFull, e.Error(), e.RetryAfter)
 	}
 	if _, ok := errors.AsType[*engine.OutcomeUnknownError](err); ok {
 		wire := apierr.DeadlineExceeded("the database was lost while it committed: the push may have been done, or a part of it; with idempotency keys a repeat is safe")

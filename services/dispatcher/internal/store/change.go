@@ -112,7 +112,10 @@ func partsOf(c *window.Change) int {
 func changeArgs(c *window.Change) []any {
 	writesChunks := len(c.ChunkUpserts)+len(c.ChunkDeletes) > 0 || c.Reset
 	writesRetries := len(c.RetryUpserts)+len(c.RetryDeletes) > 0 || c.Reset
-	args := []any{c.To, int64(c.Hot.Chunk), c.Hot.Bits[:], c.Low, c.UnsettledBelow, c.LeaseLow, writesChunks, writesRetries, c.ID, c.From}
+	args := []any{
+		c.To, int64(c.Hot.Chunk), c.Hot.Bits[:], c.Low, c.UnsettledBelow, c.LeaseLow,
+		c.Losses.Messages, c.Losses.Untold, c.Losses.First, c.Active, writesChunks, writesRetries, c.ID, c.From,
+	}
 	if c.NotBefore != 0 {
 		args = append(args, c.NotBefore.Time())
 	}
@@ -236,6 +239,8 @@ func reasonText(r window.DeadReason) string {
 		return "expired"
 	case window.DeadRejected:
 		return "rejected"
+	case window.DeadTrimmed:
+		return "trimmed"
 	}
 	return ""
 }

@@ -12,6 +12,7 @@ import (
 
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/tenant"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 )
 
@@ -24,11 +25,20 @@ type Control struct {
 	enc *segment.Encoder
 	dec *segment.Decoder
 	tx  pg.Tx // nil but within a transaction of the caller's
+
+	defaults queue.Defaults
 }
 
 // NewControl returns the cold side of s. The codecs are those the engine uses.
 func NewControl(s *Store, enc *segment.Encoder, dec *segment.Decoder) *Control {
 	return &Control{s: s, enc: enc, dec: dec}
+}
+
+// WithDefaults returns c as it sees queues under a node's own defaults.
+func (c *Control) WithDefaults(d queue.Defaults) *Control {
+	other := *c
+	other.defaults = d
+	return &other
 }
 
 // querier is a pool or a transaction.

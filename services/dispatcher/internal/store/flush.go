@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -28,6 +29,16 @@ type Append struct {
 	Known   message.Offset
 	FlushID FlushID
 	KeyID   int32 // of the key the body is encrypted with; 0 is none
+	// MaxBytes is how many bytes of bodies the shard may hold with this one; 0 is no limit.
+	MaxBytes int64
+}
+
+// most is the limit as the statement takes it.
+func (a *Append) most() int64 {
+	if a.MaxBytes == 0 {
+		return math.MaxInt64
+	}
+	return a.MaxBytes
 }
 
 // Status says what became of an append.
@@ -42,6 +53,8 @@ const (
 	// StatusLeftOut says that nothing was written to this shard, although it may take an append: the head known was too high (the database was restored
 	// to an earlier state), or why it was left out could not be read after the commit. Append again, with no head known.
 	StatusLeftOut
+	// StatusFull says that nothing was written to this shard because it would have held more than MaxBytes. Other shards of its queue were left out with it.
+	StatusFull
 )
 
 // Appended answers one Append.
@@ -52,6 +65,7 @@ type Appended struct {
 	Count         int
 	CreatedAt     time.Time // by the database's clock; never decreases within a shard
 	ConfigVersion int64     // the queue's present one, 0 where the shard is gone
+	Kept          int64     // bytes of bodies the shard held, where nothing was appended
 }
 
 // errRepeatedShard is a fault of the caller.
@@ -100,7 +114,7 @@ func (s *Store) queueFlush(batch *pgx.Batch, appends []Append, answer func(Appen
 	var queued *pgx.QueuedQuery
 	if len(appends) == 1 {
 		a := &appends[0]
-		queued = batch.Queue(s.sql.text("flush_one"), a.Count, a.Body, a.Shard, a.Known, a.FlushID, int16(a.Codec), a.KeyID, a.Partitions, a.Sizes)
+		queued = batch.Queue(s.sql.text("flush_one"), a.Count, a.Body, a.Shard, a.Known, a.most(), a.FlushID, int16(a.Codec), a.KeyID, a.Partitions, a.Sizes)
 	} else {
 		queued = batch.Queue(s.sql.text("flush"), flushArrays(appends)...)
 	}
@@ -121,14 +135,14 @@ func flushArrays(appends []Append) []any {
 	n := len(order)
 	shards, known, counts, ids := make([]int64, n), make([]int64, n), make([]int32, n), make([][16]byte, n)
 	codecs, keyIDs := make([]int16, n), make([]int32, n)
-	partitions, sizes, bodies := make([][]byte, n), make([][]byte, n), make([][]byte, n)
+	partitions, sizes, bodies, most := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([]int64, n)
 	for i := range order {
 		a := &order[i]
 		shards[i], known[i], counts[i], ids[i] = int64(a.Shard), int64(a.Known), int32(a.Count), a.FlushID
 		codecs[i], keyIDs[i] = int16(a.Codec), a.KeyID
-		partitions[i], sizes[i], bodies[i] = a.Partitions, a.Sizes, a.Body
+		partitions[i], sizes[i], bodies[i], most[i] = a.Partitions, a.Sizes, a.Body, a.most()
 	}
-	return []any{shards, known, counts, ids, codecs, keyIDs, partitions, sizes, bodies}
+	return []any{shards, known, counts, ids, codecs, keyIDs, partitions, sizes, bodies, most}
 }
 
 // explain says why appends were left out. What the others wrote is committed, so a failure here is not the flush's: it leaves StatusLeftOut.
@@ -151,6 +165,9 @@ func (s *Store) explain(ctx context.Context, appends []Append, results []Appende
 	for i := range results {
 		if results[i].Status == StatusLeftOut {
 			results[i] = states.of(appends[i].Shard)
+			if r := &results[i]; r.Status == StatusLeftOut && r.Kept+int64(len(appends[i].Body)) > appends[i].most() {
+				r.Status = StatusFull
+			}
 		}
 	}
 }
@@ -160,10 +177,17 @@ type shardStates map[message.ShardID]Appended
 
 // scan reads rows of lock_shards or shard_states.
 func (s shardStates) scan(rows pgx.Rows) error {
+	return s.scanWith(rows, func(message.ShardID, message.Offset) {})
+}
+
+// scanWith tells each shard's tail beside.
+func (s shardStates) scanWith(rows pgx.Rows, tail func(message.ShardID, message.Offset)) error {
 	var r Appended
 	var sealed bool
 	var at time.Time
-	_, err := pgx.ForEachRow(rows, []any{&r.Shard, &r.Base, &r.ConfigVersion, &sealed, &at}, func() error {
+	var first message.Offset
+	_, err := pgx.ForEachRow(rows, []any{&r.Shard, &r.Base, &first, &r.Kept, &r.ConfigVersion, &sealed, &at}, func() error {
+		tail(r.Shard, first)
 		r.Status = StatusLeftOut
 		if sealed {
 			r.Status = StatusSealed
@@ -189,9 +213,13 @@ type Sought struct {
 	Pending []message.PendingID // of messages that the flush accepted for later
 }
 
+// ErrTrimmedSince says that a flush that was sought is not in the log, and that the log was trimmed since, so that it may have been.
+var ErrTrimmedSince = errors.New("the log was trimmed since the flush")
+
 // FindFlush says whether a flush whose outcome was unknown is in the database: it is if any of its appends or pending ids is, for they were one
 // transaction. Each append is answered at its index as Flush would have: StatusAppended, or why nothing of it is there. The answer is final: the session
-// that sent the flush is ended and the shards' locks were taken, so nothing can still arrive.
+// that sent the flush is ended and the shards' locks were taken, so nothing can still arrive. Where trimming may have taken it meanwhile the error matches
+// ErrTrimmedSince.
 func (s *Store) FindFlush(ctx context.Context, sought []Sought) (results []Appended, found bool, err error) {
 	if err := s.endLost(ctx); err != nil {
 		return nil, false, fmt.Errorf("find flush: %w", err)
@@ -205,13 +233,16 @@ func (s *Store) FindFlush(ctx context.Context, sought []Sought) (results []Appen
 		}
 	}
 	states, there := shardStates{}, map[message.ShardID]Appended{}
+	tails := map[message.ShardID]message.Offset{}
 	err = s.write(ctx, func(conn *pgxpool.Conn) error {
 		clear(states)
 		clear(there)
 		found = false
 		batch := &pgx.Batch{}
 		batch.Queue("begin")
-		batch.Queue(s.sql.text("lock_shards"), shards, make([]int64, len(sought))).Query(states.scan)
+		batch.Queue(s.sql.text("lock_shards"), shards, make([]int64, len(sought))).Query(func(rows pgx.Rows) error {
+			return states.scanWith(rows, func(shard message.ShardID, tail message.Offset) { tails[shard] = tail })
+		})
 		batch.Queue(s.sql.text("find_flush"), shards, known, ids).Query(func(rows pgx.Rows) error {
 			r := Appended{Status: StatusAppended}
 			_, err := pgx.ForEachRow(rows, []any{&r.Shard, &r.Base, &r.Count, &r.CreatedAt}, func() error {
@@ -241,6 +272,9 @@ func (s *Store) FindFlush(ctx context.Context, sought []Sought) (results []Appen
 		} else {
 			results[i] = states.of(a.Shard)
 		}
+	}
+	if !found && slices.ContainsFunc(sought, func(a Sought) bool { return tails[a.Shard] > a.Known }) {
+		return nil, false, fmt.Errorf("find flush: %w", ErrTrimmedSince)
 	}
 	return results, found, nil
 }

@@ -1,13 +1,14 @@
 -- name: flush
 -- Appends one segment to each of several shards. All bytes have arrived before the first lock is taken; locks are taken in the order of ids, and
--- the update meets only rows this statement has locked. A shard that is gone, sealed, or whose head is below the one known is left out.
+-- the update meets only rows this statement has locked. A shard that is gone, sealed, or whose head is below the one known is left out; so are all shards of a
+-- queue of which one would hold more bytes than it may.
 WITH request AS MATERIALIZED (
     SELECT *
     FROM unnest(@shards::bigint[], @known::bigint[], @counts::int[], @flush_ids::uuid[], @codecs::smallint[], @key_ids::int[],
-        @partitions::bytea[], @sizes::bytea[], @bodies::bytea[])
-        AS r(shard_id, known, count, flush_id, codec, key_id, partitions, sizes, body)
+        @partitions::bytea[], @sizes::bytea[], @bodies::bytea[], @most::bigint[])
+        AS r(shard_id, known, count, flush_id, codec, key_id, partitions, sizes, body, most)
 ), locked AS MATERIALIZED (
-    SELECT r.*
+    SELECT r.*, s.queue_id, s.end_bytes - s.tail_bytes + octet_length(r.body) > r.most AS is_full
     FROM request r
     JOIN dispatcher.shards s ON s.id = ANY (ARRAY[r.shard_id]) AND s.head >= r.known
     ORDER BY r.shard_id
@@ -19,6 +20,7 @@ WITH request AS MATERIALIZED (
         last_at = greatest(s.last_at, dispatcher.clock())
     FROM locked l
     WHERE s.id = ANY (ARRAY[l.shard_id]) AND s.head >= l.known AND NOT s.sealed
+      AND l.queue_id <> ALL (ARRAY(SELECT f.queue_id FROM locked f WHERE f.is_full))
     RETURNING s.id, s.head - l.count AS base_offset, s.last_at, s.config_version,
         l.count, l.flush_id, l.codec, l.key_id, l.partitions, l.sizes, l.body
 ), appended AS (
@@ -35,7 +37,7 @@ WITH moved AS (
     SET head = s.head + @count::int,
         end_bytes = s.end_bytes + octet_length(@body::bytea),
         last_at = greatest(s.last_at, dispatcher.clock())
-    WHERE s.id = @shard AND s.head >= @known AND NOT s.sealed
+    WHERE s.id = @shard AND s.head >= @known AND s.end_bytes - s.tail_bytes + octet_length(@body::bytea) <= @most::bigint AND NOT s.sealed
     RETURNING s.id, s.head - @count::int AS base_offset, s.last_at, s.config_version
 ), appended AS (
     INSERT INTO dispatcher.segments (shard_id, base_offset, count, created_at, flush_id, codec, key_id, partitions, sizes, body)
@@ -46,13 +48,13 @@ SELECT m.id, m.base_offset, m.last_at, m.config_version FROM moved m;
 
 -- name: shard_states
 -- What the shards' rows say now.
-SELECT s.id, s.head, s.config_version, s.sealed, dispatcher.clock()
+SELECT s.id, s.head, s.tail, s.end_bytes - s.tail_bytes, s.config_version, s.sealed, dispatcher.clock()
 FROM unnest(@shards::bigint[], @known::bigint[]) AS r(shard_id, known)
 JOIN dispatcher.shards s ON s.id = ANY (ARRAY[r.shard_id]) AND s.head >= r.known;
 
 -- name: lock_shards
 -- Locks shard rows in the order of their ids and says what holds once all are locked.
-SELECT s.id, s.head, s.config_version, s.sealed, dispatcher.clock()
+SELECT s.id, s.head, s.tail, s.end_bytes - s.tail_bytes, s.config_version, s.sealed, dispatcher.clock()
 FROM unnest(@shards::bigint[], @known::bigint[]) AS r(shard_id, known)
 JOIN dispatcher.shards s ON s.id = ANY (ARRAY[r.shard_id]) AND s.head >= r.known
 ORDER BY r.shard_id

@@ -63,6 +63,7 @@ type Remainder struct {
 // Locked is a shard as it is while its lock is held.
 type Locked struct {
 	Base message.Offset // the next offset
+	Kept int64          // bytes of bodies it holds
 	Now  time.Time      // by the database's clock, after the wait for the lock
 }
 
@@ -122,7 +123,7 @@ func (s *Store) flushKeyed(ctx context.Context, conn *pgxpool.Conn, appends []Ke
 		if results[i].Status != StatusNothing {
 			continue
 		}
-		rest, err := encode(i, Locked{Base: results[i].Base, Now: at.now}, statesOf(&appends[i], at.keys, at.now))
+		rest, err := encode(i, Locked{Base: results[i].Base, Kept: results[i].Kept, Now: at.now}, statesOf(&appends[i], at.keys, at.now))
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +188,8 @@ func (s *Store) lockKeyed(ctx context.Context, conn *pgxpool.Conn, appends []Key
 	batch.Queue(s.sql.text("lock_shards"), shards, known).Query(func(rows pgx.Rows) error {
 		r := Appended{}
 		var sealed bool
-		_, err := pgx.ForEachRow(rows, []any{&r.Shard, &r.Base, &r.ConfigVersion, &sealed, &at.now}, func() error {
+		var tail message.Offset
+		_, err := pgx.ForEachRow(rows, []any{&r.Shard, &r.Base, &tail, &r.Kept, &r.ConfigVersion, &sealed, &at.now}, func() error {
 			r.Status = StatusNothing
 			if sealed {
 				r.Status = StatusSealed

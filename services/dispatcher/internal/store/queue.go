@@ -49,7 +49,7 @@ func (c *Control) createQueue(ctx context.Context, on querier, t tenant.ID, name
 	if err != nil {
 		return Queue{}, fmt.Errorf("encode options: %w", err)
 	}
-	return c.oneQueue(ctx, on, "queue_create", string(t), name, config, placement.V1, options.Resolve().Shards)
+	return c.oneQueue(ctx, on, "queue_create", string(t), name, config, placement.V1, options.Resolve(c.defaults).Shards)
 }
 
 // Configured is what Configure did.
@@ -121,7 +121,7 @@ func (c *Control) reconfigure(ctx context.Context, tx pg.Tx, q Queue, p queue.Pa
 	if string(before) == string(after) {
 		return Configured{Queue: q}, nil
 	}
-	q.Options, q.Config = next, next.Resolve()
+	q.Options, q.Config = next, next.Resolve(c.defaults)
 	if err := tx.QueryRow(ctx, c.s.sql.text("queue_configure"), after, q.ID).Scan(&q.ConfigVersion); err != nil {
 		return Configured{}, fmt.Errorf("configure queue: %w", err)
 	}
@@ -187,7 +187,7 @@ func (c *Control) ListQueues(ctx context.Context, t tenant.ID, prefix, after str
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
-	queues, err := pgx.CollectRows(rows, scanQueue)
+	queues, err := pgx.CollectRows(rows, c.scanQueue)
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
@@ -215,7 +215,7 @@ func (c *Control) oneQueue(ctx context.Context, on querier, statement string, ar
 	if err != nil {
 		return Queue{}, fmt.Errorf("%s: %w", readable(statement), err)
 	}
-	q, err := pgx.CollectExactlyOneRow(rows, scanQueue)
+	q, err := pgx.CollectExactlyOneRow(rows, c.scanQueue)
 	if pg.IsNoRows(err) {
 		return Queue{}, ErrQueueNotFound
 	}
@@ -225,7 +225,7 @@ func (c *Control) oneQueue(ctx context.Context, on querier, statement string, ar
 	return q, nil
 }
 
-func scanQueue(row pgx.CollectableRow) (Queue, error) {
+func (c *Control) scanQueue(row pgx.CollectableRow) (Queue, error) {
 	var q Queue
 	var config []byte
 	var created time.Time
@@ -236,7 +236,7 @@ func scanQueue(row pgx.CollectableRow) (Queue, error) {
 	if err := json.Unmarshal(config, &q.Options); err != nil {
 		return Queue{}, fmt.Errorf("options of queue %d: %w", q.ID, err)
 	}
-	q.Config, q.CreatedAt = q.Options.Resolve(), created.UTC()
+	q.Config, q.CreatedAt = q.Options.Resolve(c.defaults), created.UTC()
 	q.Shards = make([]message.ShardID, len(shards))
 	for i, id := range shards {
 		q.Shards[i] = message.ShardID(id)

@@ -135,7 +135,8 @@ func TestRacingConfigurationsAllTakeEffect(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, queue.Config{
 		Lease: time.Minute, MaxAttempts: 2, MaxGroups: 7, MaxMessageBytes: 99, Shards: 1,
-		Backoff: queue.Backoff{Base: 2 * time.Second, Cap: time.Hour},
+		Retention: queue.Retention{ExpireAfter: 7 * 24 * time.Hour},
+		Backoff:   queue.Backoff{Base: 2 * time.Second, Cap: time.Hour},
 	}, q.Config)
 	require.Equal(t, int64(len(patches)), q.ConfigVersion)
 	require.Len(t, c.audited(), len(patches))

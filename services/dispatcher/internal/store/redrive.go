@@ -14,6 +14,7 @@ import (
 	"postrider.dev/pkg/tenant"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/placement"
+	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 )
 
@@ -135,6 +136,9 @@ func (c *Control) redriveSome(ctx context.Context, by tenant.Caller, q Queue, fr
 		if chosen, rest, err = c.claim(ctx, tx, from, ids, &step); err != nil {
 			return err
 		}
+		if err := c.hasRoom(ctx, tx, q, len(chosen)); err != nil {
+			return err
+		}
 		appends, err := c.encodeAgain(ctx, tx, q, chosen)
 		if err != nil {
 			return err
@@ -232,14 +236,34 @@ func (c *Control) encodeAgain(ctx context.Context, tx pg.Tx, q Queue, ids []Dead
 		if err != nil {
 			return nil, fmt.Errorf("encode dead letters: %w", err)
 		}
-		a := Append{Encoded: encoded, Shard: shard}
+		a := Append{Encoded: encoded, Shard: shard, MaxBytes: queue.Share(q.Config.Limits.Bytes, len(q.Shards))}
 		_, _ = rand.Read(a.FlushID[:])
 		appends = append(appends, a)
 	}
 	return appends, nil
 }
 
-// flushIn runs the flush of the hot side inside a transaction. A shard that is sealed or gone makes it fail with ErrQueueNotFound.
+// ErrQueueFull says that a redrive would bring its queue above its limits.
+var ErrQueueFull = errors.New("the queue is full")
+
+// hasRoom looks whether n messages may be added to what is pending of q.
+func (c *Control) hasRoom(ctx context.Context, tx pg.Tx, q Queue, n int) error {
+	limit := int64(q.Config.Limits.Messages)
+	if limit == 0 || n == 0 {
+		return nil
+	}
+	depths, err := c.within(tx).Depths(ctx, []int64{q.ID})
+	if err != nil {
+		return err
+	}
+	if depths[q.ID].Pending+int64(n) > limit {
+		return ErrQueueFull
+	}
+	return nil
+}
+
+// flushIn runs the flush of the hot side inside a transaction. A shard that is sealed or gone makes it fail with ErrQueueNotFound, one that would hold too
+// much with ErrQueueFull.
 func (c *Control) flushIn(ctx context.Context, tx pg.Tx, appends []Append) (map[message.ShardID]message.Offset, error) {
 	if len(appends) == 0 {
 		return nil, nil
@@ -254,10 +278,35 @@ func (c *Control) flushIn(ctx context.Context, tx pg.Tx, appends []Append) (map[
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("append dead letters: %w", err)
 	}
+	if len(heads) != len(appends) && appends[0].MaxBytes > 0 {
+		if full, err := c.isFull(ctx, tx, appends); full || err != nil {
+			return nil, errors.Join(err, ErrQueueFull)
+		}
+	}
 	if len(heads) != len(appends) {
 		return nil, fmt.Errorf("a shard takes no messages: %w", ErrQueueNotFound)
 	}
 	return heads, nil
+}
+
+// isFull says whether a shard has no room for what was to be appended to it.
+func (c *Control) isFull(ctx context.Context, tx pg.Tx, appends []Append) (bool, error) {
+	shards := make([]int64, len(appends))
+	for i := range appends {
+		shards[i] = int64(appends[i].Shard)
+	}
+	rows, err := tx.Query(ctx, c.s.sql.text("shard_states"), shards, make([]int64, len(shards)))
+	if err != nil {
+		return false, fmt.Errorf("read shards: %w", err)
+	}
+	states := shardStates{}
+	if err := states.scan(rows); err != nil {
+		return false, fmt.Errorf("read shards: %w", err)
+	}
+	return slices.ContainsFunc(appends, func(a Append) bool {
+		r := states.of(a.Shard)
+		return r.Status == StatusLeftOut && r.Kept+int64(len(a.Body)) > a.most()
+	}), nil
 }
 
 func compareIDs(a, b DeadLetterID) int { return slices.Compare(a[:], b[:]) }

@@ -292,7 +292,7 @@ func (c *Control) startsAt(ctx context.Context, tx pg.Tx, field string, shards [
 			err := tx.QueryRow(ctx, c.s.sql.text("segment_at"), s.ID, low+(high-low)/2).Scan(&base, &count, &at)
 			switch {
 			case pg.IsNoRows(err):
-				return nil, fmt.Errorf("shard %d has no segment at %d", s.ID, low+(high-low)/2)
+				low += (high-low)/2 + 1 // trimmed meanwhile
 			case err != nil:
 				return nil, fmt.Errorf("find segment: %w", err)
 			case at.Before(t):

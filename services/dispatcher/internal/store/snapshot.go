@@ -96,7 +96,7 @@ func (state *State) scanRow(row pgx.Row) error {
 	var now time.Time
 	r := &state.Row
 	err := row.Scan(&r.ID, &r.Version, &state.Group, &r.Shard, &r.Hot.Chunk, &hot, &r.Low, &r.UnsettledBelow, &r.LeaseLow,
-		&state.chunksVersion, &state.retriesVersion, &r.Sought, &now)
+		&state.chunksVersion, &state.retriesVersion, &r.Sought, &r.Losses.Messages, &r.Losses.Untold, &r.Losses.First, &now)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 -- name: group_shard
 -- The newest version stands at the end of the id's range, so old versions kept by a foreign snapshot are not walked.
 SELECT id, version, group_id, shard_id, hot_chunk, hot, low, unsettled_below, lease_low, chunks_version, retries_version, sought_version,
-    dispatcher.clock()
+    lost, untold, kept_from, dispatcher.clock()
 FROM dispatcher.group_shards
 WHERE id = @id AND version >= @known
 ORDER BY version DESC
@@ -10,7 +10,7 @@ LIMIT 1;
 -- name: lock_group_shard
 -- Only locks; the other tables are read by later statements, which see what was committed before the lock was got.
 SELECT id, version, group_id, shard_id, hot_chunk, hot, low, unsettled_below, lease_low, chunks_version, retries_version, sought_version,
-    dispatcher.clock()
+    lost, untold, kept_from, dispatcher.clock()
 FROM dispatcher.group_shards
 WHERE id = @id AND version >= @known
 ORDER BY version DESC

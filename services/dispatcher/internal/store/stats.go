@@ -22,6 +22,7 @@ type QueueStats struct {
 	DeadLetters int64 // not redriven
 	Delayed     int64 // accepted and not due yet; not among Messages
 	Subscribers int64 // on all dispatchers
+	Dropped     int64 // messages trimmed before a group had settled them, over all groups
 }
 
 // GroupStats is the state of a group, of one moment.
@@ -33,6 +34,24 @@ type GroupStats struct {
 	Leased      int64 // messages in leases
 	Retrying    int64 // waiting for their time
 	DeadLetters int64 // not redriven
+	Lost        int64 // trimmed before they were settled
+
+	FirstAvailable []int64   // by shard: where the log begins
+	ActiveAt       time.Time // when a consumer did something last
+	since          time.Time // since when something is there that was not settled; zero: nothing
+	now            time.Time
+}
+
+// Expired says that the group left messages alone for longer than after; see retention.Expired.
+func (s GroupStats) Expired(after time.Duration) bool {
+	if s.since.IsZero() {
+		return false
+	}
+	idle := s.since
+	if s.ActiveAt.After(idle) {
+		idle = s.ActiveAt
+	}
+	return s.now.Sub(idle) > after
 }
 
 // ShardStats is the state of one log.
@@ -50,7 +69,8 @@ func (c *Control) QueueStats(ctx context.Context, queues []int64) (map[int64]Que
 	}
 	out := make(map[int64]QueueStats, len(queues))
 	var s QueueStats
-	_, err = pgx.ForEachRow(rows, []any{&s.QueueID, &s.Messages, &s.StoredBytes, &s.Groups, &s.Depth, &s.DeadLetters, &s.Delayed, &s.Subscribers}, func() error {
+	into := []any{&s.QueueID, &s.Messages, &s.StoredBytes, &s.Groups, &s.Depth, &s.DeadLetters, &s.Delayed, &s.Subscribers, &s.Dropped}
+	_, err = pgx.ForEachRow(rows, into, func() error {
 		out[s.QueueID] = s
 		return nil
 	})
@@ -74,7 +94,8 @@ func (c *Control) QueueDetail(ctx context.Context, q Queue) (QueueDetail, error)
 	err := c.inSnapshot(ctx, func(tx pg.Tx) error {
 		d = QueueDetail{States: make(map[int64]GroupStats)}
 		err := tx.QueryRow(ctx, c.s.sql.text("queue_stats"), []int64{q.ID}).
-			Scan(&d.Stats.QueueID, &d.Stats.Messages, &d.Stats.StoredBytes, &d.Stats.Groups, &d.Stats.Depth, &d.Stats.DeadLetters, &d.Stats.Delayed, &d.Stats.Subscribers)
+			Scan(&d.Stats.QueueID, &d.Stats.Messages, &d.Stats.StoredBytes, &d.Stats.Groups, &d.Stats.Depth, &d.Stats.DeadLetters, &d.Stats.Delayed,
+				&d.Stats.Subscribers, &d.Stats.Dropped)
 		if pg.IsNoRows(err) {
 			return ErrQueueNotFound
 		}
@@ -116,8 +137,14 @@ func (c *Control) groupStats(ctx context.Context, tx pg.Tx, queueID int64, group
 	}
 	out := make(map[int64]GroupStats)
 	var s GroupStats
-	_, err = pgx.ForEachRow(rows, []any{&s.GroupID, &s.Depth, &s.Lag, &s.Leases, &s.Retrying, &s.DeadLetters}, func() error {
+	var since *time.Time
+	into := []any{
+		&s.GroupID, &s.Depth, &s.Lag, &s.Leases, &s.Retrying, &s.DeadLetters, &s.Lost, &s.FirstAvailable, &s.ActiveAt, &since, &s.now,
+	}
+	_, err = pgx.ForEachRow(rows, into, func() error {
+		s.ActiveAt, s.since = s.ActiveAt.UTC(), orZero(since)
 		out[s.GroupID] = s
+		s.FirstAvailable = nil
 		return nil
 	})
 	if err != nil {

@@ -5,7 +5,8 @@
 SELECT q.id, s.messages, s.bytes, g.groups, coalesce(g.depth, s.messages),
        (SELECT count(*) FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NULL),
        (SELECT count(*) FROM unnest(q.shard_ids) AS w(id) JOIN dispatcher.delayed d ON d.shard_id = ANY (ARRAY[w.id])),
-       (SELECT coalesce(sum(c.subscribers), 0)::bigint FROM dispatcher.subscribers c WHERE c.queue_id = q.id AND c.expires_at > dispatcher.now())
+       (SELECT coalesce(sum(c.subscribers), 0)::bigint FROM dispatcher.subscribers c WHERE c.queue_id = q.id AND c.expires_at > dispatcher.now()),
+       g.lost
 FROM unnest(@queues::bigint[]) AS u(id)
 JOIN dispatcher.queues q ON q.id = ANY (ARRAY[u.id])
 CROSS JOIN LATERAL (
@@ -13,10 +14,10 @@ CROSS JOIN LATERAL (
     FROM dispatcher.shards s
     WHERE s.id = ANY (q.shard_ids)) AS s
 CROSS JOIN LATERAL (
-    SELECT count(*) AS groups, max(d.depth) AS depth
+    SELECT count(*) AS groups, max(d.depth) AS depth, coalesce(sum(d.lost), 0)::bigint AS lost
     FROM dispatcher.groups gr
     CROSS JOIN LATERAL (
-        SELECT sum(gs.unsettled_below
+        SELECT sum(gs.lost)::bigint AS lost, sum(gs.unsettled_below
                    + greatest(least(s.head, (gs.hot_chunk + 2) * 4096) - gs.hot_chunk * 4096, 0) - bit_count(gs.hot)
                    + greatest(s.head - (gs.hot_chunk + 2) * 4096, 0) - above.settled)::bigint AS depth
         FROM dispatcher.group_shards gs
@@ -32,10 +33,14 @@ CROSS JOIN LATERAL (
 -- name: group_stats
 SELECT gr.id, coalesce(sum(st.unsettled), 0)::bigint, coalesce(sum(st.lag), 0)::bigint, coalesce(sum(st.leases), 0)::bigint,
        coalesce(sum(st.retrying), 0)::bigint,
-       (SELECT count(*) FROM dispatcher.dead_letters d WHERE d.queue_id = gr.queue_id AND d.group_name = gr.name AND d.redriven_at IS NULL)
+       (SELECT count(*) FROM dispatcher.dead_letters d WHERE d.queue_id = gr.queue_id AND d.group_name = gr.name AND d.redriven_at IS NULL),
+       coalesce(sum(st.lost), 0)::bigint, coalesce(array_agg(st.tail ORDER BY st.place), '{}'), max(st.active_at), min(st.since), dispatcher.clock()
 FROM dispatcher.groups gr
 CROSS JOIN LATERAL (
-    SELECT gs.unsettled_below
+    SELECT gs.lost, gs.active_at, s.tail, mine.place,
+           (SELECT g.created_at FROM dispatcher.segments g
+            WHERE g.shard_id = gs.shard_id AND g.base_offset <= gs.low AND gs.low < s.head ORDER BY g.base_offset DESC LIMIT 1) AS since,
+           gs.unsettled_below
            + greatest(least(s.head, (gs.hot_chunk + 2) * 4096) - gs.hot_chunk * 4096, 0) - bit_count(gs.hot)
            + greatest(s.head - (gs.hot_chunk + 2) * 4096, 0) - above.settled AS unsettled,
            greatest(s.head - gs.low, 0) AS lag,
@@ -44,14 +49,14 @@ CROSS JOIN LATERAL (
            (SELECT count(*) FROM dispatcher.retries r
             WHERE r.key >= encode(int8send(gs.id) || int8send(0), 'hex')::uuid AND r.key < encode(int8send(gs.id + 1) || int8send(0), 'hex')::uuid
               AND r.available_at > dispatcher.now()) AS retrying
-    FROM dispatcher.group_shards gs
+    FROM unnest(gr.group_shard_ids) WITH ORDINALITY AS mine(id, place)
+    JOIN dispatcher.group_shards gs ON gs.id = ANY (ARRAY[mine.id])
     JOIN dispatcher.shards s ON s.id = ANY (ARRAY[gs.shard_id])
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(CASE c.encoding WHEN 1 THEN 4096 - octet_length(c.data) / 2 WHEN 2 THEN bit_count(c.data) ELSE 0 END), 0)::bigint AS settled
         FROM dispatcher.settled_chunks c
         WHERE c.key >= encode(int8send(gs.id) || int8send(gs.hot_chunk + 2), 'hex')::uuid
-          AND c.key < encode(int8send(gs.id + 1) || int8send(0), 'hex')::uuid) AS above
-    WHERE gs.id = ANY (gr.group_shard_ids)) AS st
+          AND c.key < encode(int8send(gs.id + 1) || int8send(0), 'hex')::uuid) AS above) AS st
 WHERE gr.queue_id = @queue AND (@group::text = '' OR gr.name = @group)
 GROUP BY gr.id;
 

@@ -6,6 +6,7 @@
 cas AS (
     UPDATE dispatcher.group_shards
     SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low,
+        lost = @lost, untold = @untold, kept_from = @kept_from, active_at = CASE WHEN @active::boolean THEN dispatcher.clock() ELSE active_at END,
         chunks_version = CASE WHEN @writes_chunks::boolean THEN @to ELSE chunks_version END,
         retries_version = CASE WHEN @writes_retries::boolean THEN @to ELSE retries_version END
     WHERE id = @id AND version = @from
@@ -19,6 +20,7 @@ seen AS (SELECT dispatcher.clock() AS at),
 cas AS (
     UPDATE dispatcher.group_shards
     SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low,
+        lost = @lost, untold = @untold, kept_from = @kept_from, active_at = CASE WHEN @active::boolean THEN dispatcher.clock() ELSE active_at END,
         chunks_version = CASE WHEN @writes_chunks::boolean THEN @to ELSE chunks_version END,
         retries_version = CASE WHEN @writes_retries::boolean THEN @to ELSE retries_version END
     WHERE id = @id AND version = @from AND (SELECT at FROM seen) >= @not_before::timestamptz
@@ -29,6 +31,7 @@ cas AS (
 cas AS (
     UPDATE dispatcher.group_shards
     SET version = @to, hot_chunk = @hot_chunk, hot = @hot, low = @low, unsettled_below = @unsettled_below, lease_low = @lease_low,
+        lost = @lost, untold = @untold, kept_from = @kept_from, active_at = CASE WHEN @active::boolean THEN dispatcher.clock() ELSE active_at END,
         chunks_version = CASE WHEN @writes_chunks::boolean THEN @to ELSE chunks_version END,
         retries_version = CASE WHEN @writes_retries::boolean THEN @to ELSE retries_version END,
         sought_version = @to

@@ -17,6 +17,8 @@ const (
 	MaxWait      = 60 * time.Second
 	maxWindow    = 7 * 24 * time.Hour
 	MaxDelivery  = 366 * 24 * time.Hour // how far ahead a message may be delivered
+	maxRetention = 10 * 365 * 24 * time.Hour
+	maxQueueSize = 1 << 50
 )
 
 // Rules is the one table of what the fields of the surface may hold: each field of each request has a line. It returns a fresh copy.
@@ -129,6 +131,12 @@ func optionRules() []Rule {
 		span("idempotency_window", 0, maxWindow),
 		count("max_groups", 1, 10_000),
 		count("shards", 1, 64),
+		span("retention", 0, maxRetention),
+		count("retention_bytes", 0, maxQueueSize),
+		free("retention_settled"),
+		span("expire_after", time.Second, maxRetention),
+		count("max_queue_bytes", 0, maxQueueSize),
+		count("max_queue_messages", 0, maxQueueSize),
 	}
 }
 

@@ -104,7 +104,7 @@ func badHTTP() map[string]badRequest {
 		"ack_no_name":             {"POST", "/v1/queues/q/ack", `{"lease":"l","settlements":[{}]}`, nil, 400, "MISSING_FIELD"},
 		"ack_two_names":           {"POST", "/v1/queues/q/ack", `{"lease":"l","settlements":[{"message_id":"m","client_id":"c"}]}`, nil, 400, "CONFLICTING_FIELDS"},
 		"ack_delay_without_nack":  {"POST", "/v1/queues/q/ack", `{"lease":"l","settlements":[{"message_id":"m","delay":"1s"}]}`, nil, 400, "CONFLICTING_FIELDS"},
-		"configure_unknown":       {"PATCH", "/v1/queues/q", `{"options":{"retention":"7d"}}`, nil, 400, "UNKNOWN_OPTION"},
+		"configure_unknown":       {"PATCH", "/v1/queues/q", `{"options":{"colour":"7d"}}`, nil, 400, "UNKNOWN_OPTION"},
 		"configure_reset_unknown": {"PATCH", "/v1/queues/q", `{"reset":["nonsense"]}`, nil, 400, "UNKNOWN_OPTION"},
 		"configure_set_and_reset": {"PATCH", "/v1/queues/q", `{"options":{"lease":"5s"},"reset":["lease"]}`, nil, 400, "CONFLICTING_FIELDS"},
 		"query_unknown":           {"GET", "/v1/queues?limit=5", ``, nil, 400, "UNKNOWN_FIELD"},

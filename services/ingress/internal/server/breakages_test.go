@@ -113,6 +113,10 @@ func (b *breaker) numbers() {
 	case domain.Count:
 		number := func(n int64) func(protoreflect.Message, protoreflect.FieldDescriptor) {
 			return func(m protoreflect.Message, fd protoreflect.FieldDescriptor) {
+				if fd.Kind() == protoreflect.Int64Kind {
+					m.Set(fd, protoreflect.ValueOfInt64(n))
+					return
+				}
 				m.Set(fd, protoreflect.ValueOfInt32(int32(n)))
 			}
 		}

@@ -41,9 +41,22 @@ type QueueOptions struct {
 	// Most consumer groups: 1 to 10,000, default 100.
 	MaxGroups *int32 `protobuf:"varint,7,opt,name=max_groups,json=maxGroups,proto3,oneof" json:"max_groups,omitempty"`
 	// Shards of the log: 1 to 64, default 1; only when the queue is created.
-	Shards        *int32 `protobuf:"varint,8,opt,name=shards,proto3,oneof" json:"shards,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Shards *int32 `protobuf:"varint,8,opt,name=shards,proto3,oneof" json:"shards,omitempty"`
+	// How old a message may become in the log: 1 s to 10 years, 0 is no limit. The default is the node's, none unless it was told one. Waits for no group.
+	Retention *durationpb.Duration `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
+	// Stored bytes the log keeps, shared evenly by its shards: up to 2^50, 0 (default) is no limit. What is above goes, oldest first. Waits for no group.
+	RetentionBytes *int64 `protobuf:"varint,10,opt,name=retention_bytes,json=retentionBytes,proto3,oneof" json:"retention_bytes,omitempty"`
+	// Drop what every group has settled; where there is no group everything is kept. Default false.
+	RetentionSettled *bool `protobuf:"varint,11,opt,name=retention_settled,json=retentionSettled,proto3,oneof" json:"retention_settled,omitempty"`
+	// How long a group with messages before it may do nothing until retention_settled stops waiting for it: 1 s to 10 years, default 7 d.
+	ExpireAfter *durationpb.Duration `protobuf:"bytes,12,opt,name=expire_after,json=expireAfter,proto3" json:"expire_after,omitempty"`
+	// Stored bytes above which a push is refused with QUEUE_FULL, shared evenly by the shards: up to 2^50, 0 (default) is no limit. Exact.
+	MaxQueueBytes *int64 `protobuf:"varint,13,opt,name=max_queue_bytes,json=maxQueueBytes,proto3,oneof" json:"max_queue_bytes,omitempty"`
+	// Pending messages (unsettled in any group; all messages where there is no group) above which a push is refused with QUEUE_FULL: up to 2^50, 0
+	// (default) is no limit. Counted anew within a second.
+	MaxQueueMessages *int64 `protobuf:"varint,14,opt,name=max_queue_messages,json=maxQueueMessages,proto3,oneof" json:"max_queue_messages,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *QueueOptions) Reset() {
@@ -128,6 +141,48 @@ func (x *QueueOptions) GetMaxGroups() int32 {
 func (x *QueueOptions) GetShards() int32 {
 	if x != nil && x.Shards != nil {
 		return *x.Shards
+	}
+	return 0
+}
+
+func (x *QueueOptions) GetRetention() *durationpb.Duration {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
+}
+
+func (x *QueueOptions) GetRetentionBytes() int64 {
+	if x != nil && x.RetentionBytes != nil {
+		return *x.RetentionBytes
+	}
+	return 0
+}
+
+func (x *QueueOptions) GetRetentionSettled() bool {
+	if x != nil && x.RetentionSettled != nil {
+		return *x.RetentionSettled
+	}
+	return false
+}
+
+func (x *QueueOptions) GetExpireAfter() *durationpb.Duration {
+	if x != nil {
+		return x.ExpireAfter
+	}
+	return nil
+}
+
+func (x *QueueOptions) GetMaxQueueBytes() int64 {
+	if x != nil && x.MaxQueueBytes != nil {
+		return *x.MaxQueueBytes
+	}
+	return 0
+}
+
+func (x *QueueOptions) GetMaxQueueMessages() int64 {
+	if x != nil && x.MaxQueueMessages != nil {
+		return *x.MaxQueueMessages
 	}
 	return 0
 }
@@ -269,7 +324,9 @@ type Queue struct {
 	// Messages accepted for later and not due yet; they are not in the log.
 	Delayed int64 `protobuf:"varint,12,opt,name=delayed,proto3" json:"delayed,omitempty"`
 	// Subscriptions open on all hosts, about 2 s behind; those of a host that died are counted for up to 15 s more.
-	Subscribers   int64 `protobuf:"varint,13,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	Subscribers int64 `protobuf:"varint,13,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	// Messages that retention took before a group had settled them, counted once for each such group there is.
+	Dropped       int64 `protobuf:"varint,14,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -395,6 +452,13 @@ func (x *Queue) GetSubscribers() int64 {
 	return 0
 }
 
+func (x *Queue) GetDropped() int64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
 // Shard is one physical log of a queue.
 type Shard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -483,8 +547,16 @@ type Group struct {
 	// Messages between the newest and the first unsettled.
 	LagMessages int64 `protobuf:"varint,9,opt,name=lag_messages,json=lagMessages,proto3" json:"lag_messages,omitempty"`
 	// Live leases.
-	Leases        int32                  `protobuf:"varint,10,opt,name=leases,proto3" json:"leases,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Leases    int32                  `protobuf:"varint,10,opt,name=leases,proto3" json:"leases,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Messages that retention took before this group had settled them.
+	Trimmed int64 `protobuf:"varint,12,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
+	// Where the log of each shard begins, in the order of the queue's shards: the first message this group can still get.
+	FirstAvailable []int64 `protobuf:"varint,13,rep,packed,name=first_available,json=firstAvailable,proto3" json:"first_available,omitempty"`
+	// When a consumer of the group did something last.
+	LastActiveAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=last_active_at,json=lastActiveAt,proto3" json:"last_active_at,omitempty"`
+	// True when messages were there for longer than expire_after and no consumer did anything: retention_settled does not wait for the group.
+	Expired       bool `protobuf:"varint,15,opt,name=expired,proto3" json:"expired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -594,6 +666,34 @@ func (x *Group) GetCreatedAt() *timestamppb.Timestamp {
 		return x.CreatedAt
 	}
 	return nil
+}
+
+func (x *Group) GetTrimmed() int64 {
+	if x != nil {
+		return x.Trimmed
+	}
+	return 0
+}
+
+func (x *Group) GetFirstAvailable() []int64 {
+	if x != nil {
+		return x.FirstAvailable
+	}
+	return nil
+}
+
+func (x *Group) GetLastActiveAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastActiveAt
+	}
+	return nil
+}
+
+func (x *Group) GetExpired() bool {
+	if x != nil {
+		return x.Expired
+	}
+	return false
 }
 
 // ListQueuesRequest pages by name.
@@ -1471,7 +1571,9 @@ type DeadLetter struct {
 	// Set once it was redriven.
 	RedrivenAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=redriven_at,json=redrivenAt,proto3" json:"redriven_at,omitempty"`
 	// Size of the payload; the list leaves the payload itself out.
-	PayloadBytes  int32 `protobuf:"varint,15,opt,name=payload_bytes,json=payloadBytes,proto3" json:"payload_bytes,omitempty"`
+	PayloadBytes int32 `protobuf:"varint,15,opt,name=payload_bytes,json=payloadBytes,proto3" json:"payload_bytes,omitempty"`
+	// True when retention had taken the message before it became a dead letter: there is no payload, and nothing to redrive.
+	Trimmed       bool `protobuf:"varint,16,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1609,6 +1711,13 @@ func (x *DeadLetter) GetPayloadBytes() int32 {
 		return x.PayloadBytes
 	}
 	return 0
+}
+
+func (x *DeadLetter) GetTrimmed() bool {
+	if x != nil {
+		return x.Trimmed
+	}
+	return false
 }
 
 // ListDeadLettersRequest pages, oldest first.
@@ -2045,7 +2154,7 @@ var File_postrider_queue_v1_control_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\xd5\x03\n" +
+	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\xe1\x06\n" +
 	"\fQueueOptions\x12/\n" +
 	"\x05lease\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12&\n" +
 	"\fmax_attempts\x18\x02 \x01(\x05H\x00R\vmaxAttempts\x88\x01\x01\x123\n" +
@@ -2056,18 +2165,29 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x12idempotency_window\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x11idempotencyWindow\x12\"\n" +
 	"\n" +
 	"max_groups\x18\a \x01(\x05H\x02R\tmaxGroups\x88\x01\x01\x12\x1b\n" +
-	"\x06shards\x18\b \x01(\x05H\x03R\x06shards\x88\x01\x01B\x0f\n" +
+	"\x06shards\x18\b \x01(\x05H\x03R\x06shards\x88\x01\x01\x127\n" +
+	"\tretention\x18\t \x01(\v2\x19.google.protobuf.DurationR\tretention\x12,\n" +
+	"\x0fretention_bytes\x18\n" +
+	" \x01(\x03H\x04R\x0eretentionBytes\x88\x01\x01\x120\n" +
+	"\x11retention_settled\x18\v \x01(\bH\x05R\x10retentionSettled\x88\x01\x01\x12<\n" +
+	"\fexpire_after\x18\f \x01(\v2\x19.google.protobuf.DurationR\vexpireAfter\x12+\n" +
+	"\x0fmax_queue_bytes\x18\r \x01(\x03H\x06R\rmaxQueueBytes\x88\x01\x01\x121\n" +
+	"\x12max_queue_messages\x18\x0e \x01(\x03H\aR\x10maxQueueMessages\x88\x01\x01B\x0f\n" +
 	"\r_max_attemptsB\x14\n" +
 	"\x12_max_message_bytesB\r\n" +
 	"\v_max_groupsB\t\n" +
-	"\a_shards\"\x7f\n" +
+	"\a_shardsB\x12\n" +
+	"\x10_retention_bytesB\x14\n" +
+	"\x12_retention_settledB\x12\n" +
+	"\x10_max_queue_bytesB\x15\n" +
+	"\x13_max_queue_messages\"\x7f\n" +
 	"\x15ConfigureQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12:\n" +
 	"\aoptions\x18\x02 \x01(\v2 .postrider.queue.v1.QueueOptionsR\aoptions\x12\x14\n" +
 	"\x05reset\x18\x03 \x03(\tR\x05reset\"c\n" +
 	"\x16ConfigureQueueResponse\x12/\n" +
 	"\x05queue\x18\x01 \x01(\v2\x19.postrider.queue.v1.QueueR\x05queue\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"\xb2\x03\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"\xcc\x03\n" +
 	"\x05Queue\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12:\n" +
@@ -2083,13 +2203,14 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	" \x01(\x05R\x06groups\x12!\n" +
 	"\fdead_letters\x18\v \x01(\x03R\vdeadLetters\x12\x18\n" +
 	"\adelayed\x18\f \x01(\x03R\adelayed\x12 \n" +
-	"\vsubscribers\x18\r \x01(\x03R\vsubscribers\"}\n" +
+	"\vsubscribers\x18\r \x01(\x03R\vsubscribers\x12\x18\n" +
+	"\adropped\x18\x0e \x01(\x03R\adropped\"}\n" +
 	"\x05Shard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04head\x18\x02 \x01(\x03R\x04head\x12\x12\n" +
 	"\x04tail\x18\x03 \x01(\x03R\x04tail\x12<\n" +
 	"\flast_push_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastPushAt\"\x85\x03\n" +
+	"lastPushAt\"\xa4\x04\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1d.postrider.queue.v1.GroupModeR\x04mode\x12<\n" +
@@ -2104,7 +2225,11 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x06leases\x18\n" +
 	" \x01(\x05R\x06leases\x129\n" +
 	"\n" +
-	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"g\n" +
+	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x18\n" +
+	"\atrimmed\x18\f \x01(\x03R\atrimmed\x12'\n" +
+	"\x0ffirst_available\x18\r \x03(\x03R\x0efirstAvailable\x12@\n" +
+	"\x0elast_active_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\flastActiveAt\x12\x18\n" +
+	"\aexpired\x18\x0f \x01(\bR\aexpired\"g\n" +
 	"\x11ListQueuesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2165,7 +2290,7 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\bPosition\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\tR\ashardId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x03 \x01(\x03R\x02to\"\xc9\x04\n" +
+	"\x02to\x18\x03 \x01(\x03R\x02to\"\xe3\x04\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -2185,7 +2310,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\tfailed_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\bfailedAt\x12;\n" +
 	"\vredriven_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"redrivenAt\x12#\n" +
-	"\rpayload_bytes\x18\x0f \x01(\x05R\fpayloadBytes\x1a:\n" +
+	"\rpayload_bytes\x18\x0f \x01(\x05R\fpayloadBytes\x12\x18\n" +
+	"\atrimmed\x18\x10 \x01(\bR\atrimmed\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x01\n" +
@@ -2270,33 +2396,36 @@ var file_postrider_queue_v1_control_proto_depIdxs = []int32{
 	30, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
 	30, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
 	30, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
-	0,  // 4: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
-	3,  // 5: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
-	0,  // 6: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
-	31, // 7: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	31, // 8: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
-	32, // 9: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
-	33, // 10: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
-	31, // 11: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
-	3,  // 12: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
-	3,  // 13: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
-	4,  // 14: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
-	5,  // 15: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
-	31, // 16: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
-	12, // 17: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
-	34, // 18: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
-	5,  // 19: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
-	28, // 20: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
-	29, // 21: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
-	31, // 22: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
-	31, // 23: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
-	21, // 24: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
-	21, // 25: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	30, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
+	30, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
+	0,  // 6: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
+	3,  // 7: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
+	0,  // 8: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
+	31, // 9: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	31, // 10: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
+	32, // 11: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
+	33, // 12: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
+	31, // 13: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
+	31, // 14: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
+	3,  // 15: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
+	3,  // 16: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
+	4,  // 17: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
+	5,  // 18: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
+	31, // 19: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
+	12, // 20: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
+	34, // 21: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
+	5,  // 22: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
+	28, // 23: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
+	29, // 24: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
+	31, // 25: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
+	31, // 26: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
+	21, // 27: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
+	21, // 28: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_control_proto_init() }

@@ -1116,8 +1116,10 @@ type PopResponse struct {
 	SettleError *ItemError `protobuf:"bytes,8,opt,name=settle_error,json=settleError,proto3" json:"settle_error,omitempty"`
 	// Set when nothing was handed out because pops are in maintenance: ask again later. Over REST it is a header.
 	PopMaintenance *PopMaintenance `protobuf:"bytes,9,opt,name=pop_maintenance,json=popMaintenance,proto3" json:"pop_maintenance,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What retention took from this group before it was settled, since a pop that got messages was last told. Each loss is told once.
+	Trimmed       []*Trimmed `protobuf:"bytes,10,rep,name=trimmed,proto3" json:"trimmed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PopResponse) Reset() {
@@ -1213,6 +1215,13 @@ func (x *PopResponse) GetPopMaintenance() *PopMaintenance {
 	return nil
 }
 
+func (x *PopResponse) GetTrimmed() []*Trimmed {
+	if x != nil {
+		return x.Trimmed
+	}
+	return nil
+}
+
 // PopMaintenance says why pops hand out nothing.
 type PopMaintenance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1259,6 +1268,69 @@ func (x *PopMaintenance) GetReason() string {
 	return ""
 }
 
+// Trimmed is what a group lost in one shard.
+type Trimmed struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	ShardId string                 `protobuf:"bytes,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// Messages that were not settled by the group (a string in JSON).
+	Messages int64 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
+	// The first offset that is still there (a string in JSON).
+	FirstAvailable int64 `protobuf:"varint,3,opt,name=first_available,json=firstAvailable,proto3" json:"first_available,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Trimmed) Reset() {
+	*x = Trimmed{}
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trimmed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trimmed) ProtoMessage() {}
+
+func (x *Trimmed) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trimmed.ProtoReflect.Descriptor instead.
+func (*Trimmed) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Trimmed) GetShardId() string {
+	if x != nil {
+		return x.ShardId
+	}
+	return ""
+}
+
+func (x *Trimmed) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *Trimmed) GetFirstAvailable() int64 {
+	if x != nil {
+		return x.FirstAvailable
+	}
+	return 0
+}
+
 // Settlement names a message and what to do with it.
 type Settlement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1279,7 +1351,7 @@ type Settlement struct {
 
 func (x *Settlement) Reset() {
 	*x = Settlement{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[12]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1363,7 @@ func (x *Settlement) String() string {
 func (*Settlement) ProtoMessage() {}
 
 func (x *Settlement) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[12]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1376,7 @@ func (x *Settlement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settlement.ProtoReflect.Descriptor instead.
 func (*Settlement) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{12}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Settlement) GetMessageId() string {
@@ -1367,7 +1439,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[13]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1451,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[13]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1464,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{13}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AckRequest) GetQueue() string {
@@ -1442,7 +1514,7 @@ type AckResult struct {
 
 func (x *AckResult) Reset() {
 	*x = AckResult{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[14]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1526,7 @@ func (x *AckResult) String() string {
 func (*AckResult) ProtoMessage() {}
 
 func (x *AckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[14]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1539,7 @@ func (x *AckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckResult.ProtoReflect.Descriptor instead.
 func (*AckResult) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{14}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AckResult) GetMessageId() string {
@@ -1503,7 +1575,7 @@ type AckResponse struct {
 
 func (x *AckResponse) Reset() {
 	*x = AckResponse{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[15]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1587,7 @@ func (x *AckResponse) String() string {
 func (*AckResponse) ProtoMessage() {}
 
 func (x *AckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[15]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1600,7 @@ func (x *AckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckResponse.ProtoReflect.Descriptor instead.
 func (*AckResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{15}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AckResponse) GetResults() []*AckResult {
@@ -1558,7 +1630,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[16]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1642,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[16]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1655,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{16}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RenewRequest) GetQueue() string {
@@ -1619,7 +1691,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[17]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1703,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[17]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1716,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{17}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenewResponse) GetLeaseExpiresAt() *timestamppb.Timestamp {
@@ -1674,7 +1746,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[18]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1758,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[18]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1771,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{18}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseRequest) GetQueue() string {
@@ -1733,7 +1805,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1817,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1830,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{19}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleaseResponse) GetReleased() int32 {
@@ -1784,7 +1856,7 @@ type LookupMessageRequest struct {
 
 func (x *LookupMessageRequest) Reset() {
 	*x = LookupMessageRequest{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +1868,7 @@ func (x *LookupMessageRequest) String() string {
 func (*LookupMessageRequest) ProtoMessage() {}
 
 func (x *LookupMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +1881,7 @@ func (x *LookupMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupMessageRequest.ProtoReflect.Descriptor instead.
 func (*LookupMessageRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{20}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LookupMessageRequest) GetQueue() string {
@@ -1862,7 +1934,7 @@ type LookupMessageResponse struct {
 
 func (x *LookupMessageResponse) Reset() {
 	*x = LookupMessageResponse{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[21]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1946,7 @@ func (x *LookupMessageResponse) String() string {
 func (*LookupMessageResponse) ProtoMessage() {}
 
 func (x *LookupMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[21]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1959,7 @@ func (x *LookupMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupMessageResponse.ProtoReflect.Descriptor instead.
 func (*LookupMessageResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{21}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LookupMessageResponse) GetMessageId() string {
@@ -1965,7 +2037,7 @@ type PushStreamRequest_Entry struct {
 
 func (x *PushStreamRequest_Entry) Reset() {
 	*x = PushStreamRequest_Entry{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2049,7 @@ func (x *PushStreamRequest_Entry) String() string {
 func (*PushStreamRequest_Entry) ProtoMessage() {}
 
 func (x *PushStreamRequest_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2094,7 @@ type PushStreamResponse_Entry struct {
 
 func (x *PushStreamResponse_Entry) Reset() {
 	*x = PushStreamResponse_Entry{}
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[24]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2106,7 @@ func (x *PushStreamResponse_Entry) String() string {
 func (*PushStreamResponse_Entry) ProtoMessage() {}
 
 func (x *PushStreamResponse_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_message_proto_msgTypes[24]
+	mi := &file_postrider_queue_v1_message_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2238,7 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x04\n" +
 	"\vPopResponse\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\tR\x05lease\x12D\n" +
 	"\x10lease_expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12<\n" +
@@ -2179,9 +2251,15 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"rest_acked\x18\a \x01(\x05R\trestAcked\x12@\n" +
 	"\fsettle_error\x18\b \x01(\v2\x1d.postrider.queue.v1.ItemErrorR\vsettleError\x12K\n" +
-	"\x0fpop_maintenance\x18\t \x01(\v2\".postrider.queue.v1.PopMaintenanceR\x0epopMaintenance\"(\n" +
+	"\x0fpop_maintenance\x18\t \x01(\v2\".postrider.queue.v1.PopMaintenanceR\x0epopMaintenance\x125\n" +
+	"\atrimmed\x18\n" +
+	" \x03(\v2\x1b.postrider.queue.v1.TrimmedR\atrimmed\"(\n" +
 	"\x0ePopMaintenance\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xe6\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"i\n" +
+	"\aTrimmed\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\tR\ashardId\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12'\n" +
+	"\x0ffirst_available\x18\x03 \x01(\x03R\x0efirstAvailable\"\xe6\x01\n" +
 	"\n" +
 	"Settlement\x12\x1d\n" +
 	"\n" +
@@ -2282,7 +2360,7 @@ func file_postrider_queue_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_queue_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_postrider_queue_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_postrider_queue_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_postrider_queue_v1_message_proto_goTypes = []any{
 	(PushStatus)(0),                  // 0: postrider.queue.v1.PushStatus
 	(GroupMode)(0),                   // 1: postrider.queue.v1.GroupMode
@@ -2301,69 +2379,71 @@ var file_postrider_queue_v1_message_proto_goTypes = []any{
 	(*Delivery)(nil),                 // 14: postrider.queue.v1.Delivery
 	(*PopResponse)(nil),              // 15: postrider.queue.v1.PopResponse
 	(*PopMaintenance)(nil),           // 16: postrider.queue.v1.PopMaintenance
-	(*Settlement)(nil),               // 17: postrider.queue.v1.Settlement
-	(*AckRequest)(nil),               // 18: postrider.queue.v1.AckRequest
-	(*AckResult)(nil),                // 19: postrider.queue.v1.AckResult
-	(*AckResponse)(nil),              // 20: postrider.queue.v1.AckResponse
-	(*RenewRequest)(nil),             // 21: postrider.queue.v1.RenewRequest
-	(*RenewResponse)(nil),            // 22: postrider.queue.v1.RenewResponse
-	(*ReleaseRequest)(nil),           // 23: postrider.queue.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),          // 24: postrider.queue.v1.ReleaseResponse
-	(*LookupMessageRequest)(nil),     // 25: postrider.queue.v1.LookupMessageRequest
-	(*LookupMessageResponse)(nil),    // 26: postrider.queue.v1.LookupMessageResponse
-	nil,                              // 27: postrider.queue.v1.PushItem.HeadersEntry
-	(*PushStreamRequest_Entry)(nil),  // 28: postrider.queue.v1.PushStreamRequest.Entry
-	(*PushStreamResponse_Entry)(nil), // 29: postrider.queue.v1.PushStreamResponse.Entry
-	nil,                              // 30: postrider.queue.v1.Delivery.HeadersEntry
-	nil,                              // 31: postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	(*timestamppb.Timestamp)(nil),    // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 33: google.protobuf.Duration
+	(*Trimmed)(nil),                  // 17: postrider.queue.v1.Trimmed
+	(*Settlement)(nil),               // 18: postrider.queue.v1.Settlement
+	(*AckRequest)(nil),               // 19: postrider.queue.v1.AckRequest
+	(*AckResult)(nil),                // 20: postrider.queue.v1.AckResult
+	(*AckResponse)(nil),              // 21: postrider.queue.v1.AckResponse
+	(*RenewRequest)(nil),             // 22: postrider.queue.v1.RenewRequest
+	(*RenewResponse)(nil),            // 23: postrider.queue.v1.RenewResponse
+	(*ReleaseRequest)(nil),           // 24: postrider.queue.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),          // 25: postrider.queue.v1.ReleaseResponse
+	(*LookupMessageRequest)(nil),     // 26: postrider.queue.v1.LookupMessageRequest
+	(*LookupMessageResponse)(nil),    // 27: postrider.queue.v1.LookupMessageResponse
+	nil,                              // 28: postrider.queue.v1.PushItem.HeadersEntry
+	(*PushStreamRequest_Entry)(nil),  // 29: postrider.queue.v1.PushStreamRequest.Entry
+	(*PushStreamResponse_Entry)(nil), // 30: postrider.queue.v1.PushStreamResponse.Entry
+	nil,                              // 31: postrider.queue.v1.Delivery.HeadersEntry
+	nil,                              // 32: postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 34: google.protobuf.Duration
 }
 var file_postrider_queue_v1_message_proto_depIdxs = []int32{
-	27, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
-	32, // 1: postrider.queue.v1.PushItem.deliver_at:type_name -> google.protobuf.Timestamp
-	33, // 2: postrider.queue.v1.PushItem.delay:type_name -> google.protobuf.Duration
+	28, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
+	33, // 1: postrider.queue.v1.PushItem.deliver_at:type_name -> google.protobuf.Timestamp
+	34, // 2: postrider.queue.v1.PushItem.delay:type_name -> google.protobuf.Duration
 	5,  // 3: postrider.queue.v1.PushRequest.items:type_name -> postrider.queue.v1.PushItem
 	0,  // 4: postrider.queue.v1.PushResult.status:type_name -> postrider.queue.v1.PushStatus
 	7,  // 5: postrider.queue.v1.PushResult.error:type_name -> postrider.queue.v1.ItemError
-	32, // 6: postrider.queue.v1.PushResult.available_at:type_name -> google.protobuf.Timestamp
+	33, // 6: postrider.queue.v1.PushResult.available_at:type_name -> google.protobuf.Timestamp
 	8,  // 7: postrider.queue.v1.PushResponse.results:type_name -> postrider.queue.v1.PushResult
-	28, // 8: postrider.queue.v1.PushStreamRequest.entries:type_name -> postrider.queue.v1.PushStreamRequest.Entry
-	29, // 9: postrider.queue.v1.PushStreamResponse.entries:type_name -> postrider.queue.v1.PushStreamResponse.Entry
+	29, // 8: postrider.queue.v1.PushStreamRequest.entries:type_name -> postrider.queue.v1.PushStreamRequest.Entry
+	30, // 9: postrider.queue.v1.PushStreamResponse.entries:type_name -> postrider.queue.v1.PushStreamResponse.Entry
 	1,  // 10: postrider.queue.v1.GroupOptions.mode:type_name -> postrider.queue.v1.GroupMode
 	2,  // 11: postrider.queue.v1.GroupOptions.on_failure:type_name -> postrider.queue.v1.OnFailure
-	33, // 12: postrider.queue.v1.PopRequest.wait:type_name -> google.protobuf.Duration
-	33, // 13: postrider.queue.v1.PopRequest.lease:type_name -> google.protobuf.Duration
+	34, // 12: postrider.queue.v1.PopRequest.wait:type_name -> google.protobuf.Duration
+	34, // 13: postrider.queue.v1.PopRequest.lease:type_name -> google.protobuf.Duration
 	12, // 14: postrider.queue.v1.PopRequest.group_options:type_name -> postrider.queue.v1.GroupOptions
-	18, // 15: postrider.queue.v1.PopRequest.settle:type_name -> postrider.queue.v1.AckRequest
-	30, // 16: postrider.queue.v1.Delivery.headers:type_name -> postrider.queue.v1.Delivery.HeadersEntry
-	32, // 17: postrider.queue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
-	32, // 18: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	19, // 15: postrider.queue.v1.PopRequest.settle:type_name -> postrider.queue.v1.AckRequest
+	31, // 16: postrider.queue.v1.Delivery.headers:type_name -> postrider.queue.v1.Delivery.HeadersEntry
+	33, // 17: postrider.queue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	33, // 18: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
 	14, // 19: postrider.queue.v1.PopResponse.deliveries:type_name -> postrider.queue.v1.Delivery
-	19, // 20: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
-	33, // 21: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
+	20, // 20: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
+	34, // 21: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
 	7,  // 22: postrider.queue.v1.PopResponse.settle_error:type_name -> postrider.queue.v1.ItemError
 	16, // 23: postrider.queue.v1.PopResponse.pop_maintenance:type_name -> postrider.queue.v1.PopMaintenance
-	3,  // 24: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
-	33, // 25: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
-	17, // 26: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
-	4,  // 27: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
-	7,  // 28: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
-	19, // 29: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
-	33, // 30: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
-	32, // 31: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	33, // 32: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
-	31, // 33: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	32, // 34: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
-	32, // 35: postrider.queue.v1.LookupMessageResponse.available_at:type_name -> google.protobuf.Timestamp
-	6,  // 36: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
-	9,  // 37: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
-	7,  // 38: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	17, // 24: postrider.queue.v1.PopResponse.trimmed:type_name -> postrider.queue.v1.Trimmed
+	3,  // 25: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
+	34, // 26: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
+	18, // 27: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
+	4,  // 28: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
+	7,  // 29: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
+	20, // 30: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
+	34, // 31: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
+	33, // 32: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	34, // 33: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
+	32, // 34: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	33, // 35: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
+	33, // 36: postrider.queue.v1.LookupMessageResponse.available_at:type_name -> google.protobuf.Timestamp
+	6,  // 37: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
+	9,  // 38: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
+	7,  // 39: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_message_proto_init() }
@@ -2377,7 +2457,7 @@ func file_postrider_queue_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_message_proto_rawDesc), len(file_postrider_queue_v1_message_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -24,6 +24,12 @@ const (
 	OptIdempotencyWindow Option = "idempotency_window"
 	OptShards            Option = "shards"
 	OptMaxGroups         Option = "max_groups"
+	OptRetention         Option = "retention"
+	OptRetentionBytes    Option = "retention_bytes"
+	OptRetentionSettled  Option = "retention_settled"
+	OptExpireAfter       Option = "expire_after"
+	OptMaxQueueBytes     Option = "max_queue_bytes"
+	OptMaxQueueMessages  Option = "max_queue_messages"
 )
 
 // Bounds and defaults. Changing a default changes every queue that did not choose.
@@ -51,7 +57,17 @@ const (
 	MaxGroups                = 10_000
 	MaxDelay                 = 12 * time.Hour       // of a nack
 	MaxDeliveryDelay         = 366 * 24 * time.Hour // of a message, from its acceptance on
+	MinRetention             = time.Second          // but for 0, which is none
+	MaxRetention             = 10 * 365 * 24 * time.Hour
+	MinExpireAfter           = time.Second
+	DefaultExpireAfter       = 7 * 24 * time.Hour
+	MaxQueueSize             = 1 << 50 // of bytes kept or allowed, and of messages
 )
+
+// Defaults are the defaults that are a node's own; the others are the same everywhere.
+type Defaults struct {
+	Retention time.Duration // 0 = messages do not become too old
+}
 
 // Options are the settings somebody chose; nil means the default. This is what is stored, so that a default may change.
 type Options struct {
@@ -63,6 +79,12 @@ type Options struct {
 	IdempotencyWindow *time.Duration
 	Shards            *int
 	MaxGroups         *int
+	Retention         *time.Duration
+	RetentionBytes    *int
+	RetentionSettled  *bool
+	ExpireAfter       *time.Duration
+	MaxQueueBytes     *int
+	MaxQueueMessages  *int
 }
 
 // Patch is a change of options: what is set in Set, and what goes back to its default.
@@ -71,8 +93,8 @@ type Patch struct {
 	Reset []Option
 }
 
-// Resolve fills in the defaults.
-func (o Options) Resolve() Config {
+// Resolve fills in the defaults, those of the node among them.
+func (o Options) Resolve(d Defaults) Config {
 	return Config{
 		Lease:             or(o.Lease, DefaultLease),
 		MaxAttempts:       or(o.MaxAttempts, DefaultAttempts),
@@ -81,18 +103,23 @@ func (o Options) Resolve() Config {
 		IdempotencyWindow: or(o.IdempotencyWindow, DefaultIdempotencyWindow),
 		Shards:            or(o.Shards, DefaultShards),
 		MaxGroups:         or(o.MaxGroups, DefaultGroups),
+		Retention: Retention{
+			Age: or(o.Retention, d.Retention), Bytes: or(o.RetentionBytes, 0), Settled: or(o.RetentionSettled, false),
+			ExpireAfter: or(o.ExpireAfter, DefaultExpireAfter),
+		},
+		Limits: Limits{Bytes: or(o.MaxQueueBytes, 0), Messages: or(o.MaxQueueMessages, 0)},
 	}
 }
 
 // Merge applies a patch to the options of an existing queue and checks the result; o is unchanged. An option that is fixed at
 // creation may be repeated with its value, not changed.
 func (o Options) Merge(p Patch) (Options, error) {
-	before := o.Resolve().Shards
+	before := o.Resolve(Defaults{}).Shards
 	next, err := o.merge(p)
 	if err != nil {
 		return Options{}, err
 	}
-	if next.Resolve().Shards != before {
+	if next.Resolve(Defaults{}).Shards != before {
 		return Options{}, invalid.New(invalid.OptionFixed, string(OptShards), "is fixed at %d since the queue was created", before)
 	}
 	return next, nil
@@ -112,7 +139,10 @@ func (o Options) merge(p Patch) (Options, error) {
 	o.MaxMessageBytes = first(p.Set.MaxMessageBytes, o.MaxMessageBytes)
 	o.IdempotencyWindow = first(p.Set.IdempotencyWindow, o.IdempotencyWindow)
 	o.Shards, o.MaxGroups = first(p.Set.Shards, o.Shards), first(p.Set.MaxGroups, o.MaxGroups)
-	return o, o.Resolve().Validate()
+	o.Retention, o.RetentionBytes = first(p.Set.Retention, o.Retention), first(p.Set.RetentionBytes, o.RetentionBytes)
+	o.RetentionSettled, o.ExpireAfter = first(p.Set.RetentionSettled, o.RetentionSettled), first(p.Set.ExpireAfter, o.ExpireAfter)
+	o.MaxQueueBytes, o.MaxQueueMessages = first(p.Set.MaxQueueBytes, o.MaxQueueBytes), first(p.Set.MaxQueueMessages, o.MaxQueueMessages)
+	return o, o.Resolve(Defaults{}).Validate()
 }
 
 func (o *Options) reset(name Option) bool {
@@ -133,6 +163,18 @@ func (o *Options) reset(name Option) bool {
 		o.Shards = nil
 	case OptMaxGroups:
 		o.MaxGroups = nil
+	case OptRetention:
+		o.Retention = nil
+	case OptRetentionBytes:
+		o.RetentionBytes = nil
+	case OptRetentionSettled:
+		o.RetentionSettled = nil
+	case OptExpireAfter:
+		o.ExpireAfter = nil
+	case OptMaxQueueBytes:
+		o.MaxQueueBytes = nil
+	case OptMaxQueueMessages:
+		o.MaxQueueMessages = nil
 	default:
 		return false
 	}
@@ -150,6 +192,11 @@ func (c Config) Validate() error {
 		within(OptIdempotencyWindow, c.IdempotencyWindow, 0, MaxIdempotencyWindow),
 		within(OptShards, c.Shards, MinShards, MaxShards),
 		within(OptMaxGroups, c.MaxGroups, MinGroups, MaxGroups),
+		withinOrNone(OptRetention, c.Retention.Age, MinRetention, MaxRetention),
+		within(OptRetentionBytes, c.Retention.Bytes, 0, MaxQueueSize),
+		within(OptExpireAfter, c.Retention.ExpireAfter, MinExpireAfter, MaxRetention),
+		within(OptMaxQueueBytes, c.Limits.Bytes, 0, MaxQueueSize),
+		within(OptMaxQueueMessages, c.Limits.Messages, 0, MaxQueueSize),
 	}
 	for _, err := range checks {
 		if err != nil {
@@ -223,6 +270,18 @@ func (p *Patch) put(name Option, value json.RawMessage) error {
 		s.Shards, err = integer(name, value)
 	case OptMaxGroups:
 		s.MaxGroups, err = integer(name, value)
+	case OptRetention:
+		s.Retention, err = duration(name, value)
+	case OptRetentionBytes:
+		s.RetentionBytes, err = integer(name, value)
+	case OptRetentionSettled:
+		s.RetentionSettled, err = flag(name, value)
+	case OptExpireAfter:
+		s.ExpireAfter, err = duration(name, value)
+	case OptMaxQueueBytes:
+		s.MaxQueueBytes, err = integer(name, value)
+	case OptMaxQueueMessages:
+		s.MaxQueueMessages, err = integer(name, value)
 	}
 	return err
 }
@@ -232,6 +291,7 @@ func (o Options) MarshalJSON() ([]byte, error) {
 	out := map[Option]any{}
 	for name, d := range map[Option]*time.Duration{
 		OptLease: o.Lease, OptBackoffBase: o.BackoffBase, OptBackoffCap: o.BackoffCap, OptIdempotencyWindow: o.IdempotencyWindow,
+		OptRetention: o.Retention, OptExpireAfter: o.ExpireAfter,
 	} {
 		if d != nil {
 			out[name] = d.String()
@@ -239,10 +299,14 @@ func (o Options) MarshalJSON() ([]byte, error) {
 	}
 	for name, n := range map[Option]*int{
 		OptMaxAttempts: o.MaxAttempts, OptMaxMessageBytes: o.MaxMessageBytes, OptShards: o.Shards, OptMaxGroups: o.MaxGroups,
+		OptRetentionBytes: o.RetentionBytes, OptMaxQueueBytes: o.MaxQueueBytes, OptMaxQueueMessages: o.MaxQueueMessages,
 	} {
 		if n != nil {
 			out[name] = *n
 		}
+	}
+	if o.RetentionSettled != nil {
+		out[OptRetentionSettled] = *o.RetentionSettled
 	}
 	return json.Marshal(out)
 }
@@ -275,6 +339,22 @@ func integer(name Option, raw json.RawMessage) (*int, error) {
 		return nil, invalid.New(invalid.OptionType, string(name), "must be a whole number")
 	}
 	return &n, nil
+}
+
+func flag(name Option, raw json.RawMessage) (*bool, error) {
+	var b bool
+	if err := json.Unmarshal(raw, &b); err != nil {
+		return nil, invalid.New(invalid.OptionType, string(name), "must be true or false")
+	}
+	return &b, nil
+}
+
+// withinOrNone lets 0 stand for "no limit".
+func withinOrNone[T int | time.Duration](name Option, v, low, high T) error {
+	if v == 0 {
+		return nil
+	}
+	return within(name, v, low, high)
 }
 
 func within[T int | time.Duration](name Option, v, low, high T) error {

@@ -12,6 +12,33 @@ type Config struct {
 	IdempotencyWindow time.Duration // how long a key is remembered; 0 = keys are not remembered
 	Shards            int           // fixed when the queue is created
 	MaxGroups         int
+	Retention         Retention
+	Limits            Limits
+}
+
+// Retention says what the log does not keep. Age and Bytes wait for no group.
+type Retention struct {
+	Age         time.Duration // 0 = messages do not become too old
+	Bytes       int           // stored bytes kept, over all shards; 0 = no bound
+	Settled     bool          // what every group has settled goes
+	ExpireAfter time.Duration // Settled does not wait for a group that left messages alone for that long
+}
+
+// Any says whether anything ever goes.
+func (r Retention) Any() bool { return r.Age > 0 || r.Bytes > 0 || r.Settled }
+
+// Limits say when a push is refused; 0 is no limit.
+type Limits struct {
+	Bytes    int // stored, over all shards
+	Messages int // pending: unsettled in a group, or in the log where there is no group
+}
+
+// Any says whether a push may be refused.
+func (l Limits) Any() bool { return l.Bytes > 0 || l.Messages > 0 }
+
+// Share is what one of several shards has of a bound over all of them; 0 stays no bound.
+func Share(bound, shards int) int64 {
+	return int64((bound + shards - 1) / shards)
 }
 
 // Backoff is the wait between attempts: full jitter below a ceiling that doubles from Base to Cap.

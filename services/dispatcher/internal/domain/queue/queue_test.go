@@ -20,8 +20,9 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 	require.Equal(t, queue.Config{
 		Lease: 30 * time.Second, MaxAttempts: 5, Backoff: queue.Backoff{Base: time.Second, Cap: 5 * time.Minute},
 		MaxMessageBytes: 1 << 20, IdempotencyWindow: time.Hour, Shards: 1, MaxGroups: 100,
-	}, queue.Options{}.Resolve())
-	require.NoError(t, queue.Options{}.Resolve().Validate())
+		Retention: queue.Retention{ExpireAfter: 7 * 24 * time.Hour},
+	}, queue.Options{}.Resolve(queue.Defaults{}))
+	require.NoError(t, queue.Options{}.Resolve(queue.Defaults{}).Validate())
 }
 
 func patch(t *testing.T, raw string) queue.Patch {
@@ -38,13 +39,13 @@ func TestMergeChangesWhatIsNamedAndNullRestoresTheDefault(t *testing.T) {
 	second, err := first.Merge(patch(t, `{"lease":null,"backoff":"2s"}`))
 	require.NoError(t, err)
 
-	c := second.Resolve()
+	c := second.Resolve(queue.Defaults{})
 	require.Equal(t, 30*time.Second, c.Lease)
 	require.Equal(t, 3, c.MaxAttempts)
 	require.Equal(t, 4, c.Shards)
 	require.Equal(t, 2*time.Second, c.Backoff.Base)
 	require.Zero(t, c.IdempotencyWindow)
-	require.Equal(t, time.Minute, first.Resolve().Lease, "the options merged from are unchanged")
+	require.Equal(t, time.Minute, first.Resolve(queue.Defaults{}).Lease, "the options merged from are unchanged")
 }
 
 func TestOptionsAreStoredAsChosen(t *testing.T) {
@@ -66,8 +67,7 @@ func TestOptionsAreStoredAsChosen(t *testing.T) {
 func TestBadOptionsAreNamed(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]invalid.Error{
-		`{"retention":"7d"}`:                    {Code: invalid.OptionUnknown, Field: "retention"},
-		`{"max_queue_bytes":1}`:                 {Code: invalid.OptionUnknown, Field: "max_queue_bytes"},
+		`{"colour":"7d"}`:                       {Code: invalid.OptionUnknown, Field: "colour"},
 		`{"leese":null}`:                        {Code: invalid.OptionUnknown, Field: "leese"},
 		`{"Lease":"30s"}`:                       {Code: invalid.OptionUnknown, Field: "Lease"},
 		`{"lease":30}`:                          {Code: invalid.OptionType, Field: "lease"},
@@ -92,6 +92,13 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		`{"idempotency_window":"168h1s"}`:       {Code: invalid.OutOfRange, Field: "idempotency_window"},
 		`{"shards":0}`:                          {Code: invalid.OutOfRange, Field: "shards"},
 		`{"shards":65}`:                         {Code: invalid.OutOfRange, Field: "shards"},
+		`{"retention":"500ms"}`:                 {Code: invalid.OutOfRange, Field: "retention"},
+		`{"retention":7}`:                       {Code: invalid.OptionType, Field: "retention"},
+		`{"retention_bytes":-1}`:                {Code: invalid.OutOfRange, Field: "retention_bytes"},
+		`{"retention_settled":1}`:               {Code: invalid.OptionType, Field: "retention_settled"},
+		`{"expire_after":"0s"}`:                 {Code: invalid.OutOfRange, Field: "expire_after"},
+		`{"max_queue_bytes":1125899906842625}`:  {Code: invalid.OutOfRange, Field: "max_queue_bytes"},
+		`{"max_queue_messages":"5"}`:            {Code: invalid.OptionType, Field: "max_queue_messages"},
 		`{"max_groups":0}`:                      {Code: invalid.OutOfRange, Field: "max_groups"},
 		`[]`:                                    {Code: invalid.OptionType, Field: "options"},
 		`null`:                                  {Code: invalid.OptionType, Field: "options"},
@@ -137,7 +144,7 @@ func TestBadNamesAreRefused(t *testing.T) {
 
 func TestBadMessagesAreRefused(t *testing.T) {
 	t.Parallel()
-	c := queue.Options{}.Resolve()
+	c := queue.Options{}.Resolve(queue.Defaults{})
 	c.MaxMessageBytes = 100
 	many := make([]message.Header, 65)
 	for i := range many {
@@ -244,7 +251,7 @@ func FuzzParsePatch(f *testing.F) {
 		if err != nil {
 			return
 		}
-		require.NoError(t, o.Resolve().Validate())
+		require.NoError(t, o.Resolve(queue.Defaults{}).Validate())
 		text, err := json.Marshal(o)
 		require.NoError(t, err)
 		var again queue.Options

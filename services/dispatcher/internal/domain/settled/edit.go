@@ -18,6 +18,7 @@ type Edit struct {
 	hot     Hot
 	touched map[ChunkNo]*bitmap // chunks outside the new hot pair, decoded
 	reopen  Offset              // the lowest offset that was unsettled; the set's low one if none was
+	raised  ChunkNo             // chunks below it that are not touched are settled whatever the set says; at most the hot pair's
 	changed bool
 }
 
@@ -32,7 +33,7 @@ type Diff struct {
 
 // Begin starts an edit of s, forgetting any other.
 func (e *Edit) Begin(s *Set) {
-	e.set, e.hot, e.reopen, e.changed = s, s.hot, s.low, false
+	e.set, e.hot, e.raised, e.reopen, e.changed = s, s.hot, 0, s.low, false
 	clear(e.touched)
 }
 
@@ -49,7 +50,7 @@ func (e *Edit) Has(o Offset) bool {
 	if m, ok := e.touched[no]; ok {
 		return m[at/8]&(1<<(at%8)) != 0
 	}
-	return e.set.Has(o)
+	return no < e.raised || e.set.Has(o)
 }
 
 // Settle marks o. Not far beyond the hot pair, or with slide (normal progress), the pair moves there; otherwise o becomes part of a chunk
@@ -111,7 +112,7 @@ func (e *Edit) chunk(no ChunkNo) *bitmap {
 	m := new(bitmap)
 	if row, ok := e.set.chunks[no]; ok {
 		row.bits(m)
-	} else if no < e.set.hot.Chunk {
+	} else if no < e.set.hot.Chunk || no < e.raised {
 		for i := range m {
 			m[i] = 0xff
 		}
@@ -175,6 +176,10 @@ func (e *Edit) next(o Offset) Offset {
 				return Offset(no)*ChunkLen + Offset(found)
 			}
 			o = Offset(no+1) * ChunkLen
+			continue
+		}
+		if no < e.raised {
+			o = e.nearer(Offset(no+1)*ChunkLen, Offset(e.hot.Chunk)*ChunkLen)
 			continue
 		}
 		found := e.set.Next(o)

@@ -1,6 +1,7 @@
 package settled_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,6 +76,9 @@ func TestSetEqualsAMapOfDoneOffsets(t *testing.T) {
 				}
 				require.Equal(t, !back, edit.Has(from))
 			}
+			if rapid.IntRange(0, 2).Draw(t, "raise") == 0 {
+				raise(t, m, &edit)
+			}
 			d := edit.Diff()
 			s.Apply(d)
 			for _, no := range d.Deletes {
@@ -109,6 +113,35 @@ func TestStartWithIsDoneWithTheMarksAndWhatLiesBefore(t *testing.T) {
 		require.Equal(t, again.Low(), s.Low())
 		require.Equal(t, again.Below(), s.Below())
 	})
+}
+
+// raise settles all below an offset but a few, in the model too.
+func raise(t *rapid.T, m *model, edit *settled.Edit) {
+	to := settled.Offset(rapid.IntRange(0, head-1).Draw(t, "raise to"))
+	if rapid.Bool().Draw(t, "near") {
+		to = min(m.next(0)+settled.Offset(rapid.SampledFrom([]int{0, 1, 100, 5000}).Draw(t, "beyond")), head-1)
+	}
+	var keep []settled.Offset
+	for range rapid.IntRange(0, 4).Draw(t, "kept") {
+		keep = append(keep, settled.Offset(rapid.IntRange(0, head-1).Draw(t, "keep")))
+	}
+	slices.Sort(keep)
+	keep = slices.Compact(keep)
+	want := int64(0)
+	for o := m.start; o < to; o++ {
+		if !m.done[o] && !slices.Contains(keep, o) {
+			m.done[o] = true
+			want++
+		}
+	}
+	require.Equal(t, want, edit.Raise(to, keep))
+	for _, o := range keep {
+		require.Equal(t, m.has(o), edit.Has(o), "kept %d", o)
+	}
+	if after := m.next(to); after < head {
+		edit.Settle(after, true) // the edit goes on
+		m.done[after] = true
+	}
 }
 
 func check(t *rapid.T, m *model, s *settled.Set) {

@@ -57,6 +57,7 @@ func (v *View) Skip(from, to Offset) {
 	}
 	if v.joins(v.frontier, from) && v.frontier < to {
 		v.frontier = to
+		v.recountBehind()
 	}
 	for _, k := range v.sortedKeys() {
 		v.place(k)

@@ -9,7 +9,7 @@ import (
 )
 
 // finish turns what the planner intends into rows.
-func (p *planner) finish() {
+func (p *planner) finish(requests []Request) {
 	v, c := p.v, &p.change
 	if c.Drop {
 		*c = Change{ID: v.id, From: v.version, To: v.version + 1, Drop: true, effects: c.effects}
@@ -35,6 +35,7 @@ func (p *planner) finish() {
 		return
 	}
 	c.To = c.From + 1
+	c.Active = p.active(requests)
 	d := p.edit.Diff()
 	c.Hot, c.Low, c.UnsettledBelow = d.Hot, d.Low, d.Below
 	c.ChunkUpserts, c.ChunkDeletes = d.Upserts, d.Deletes
@@ -115,6 +116,7 @@ func (v *View) Commit(c Change, stamp Stamp) {
 		return
 	}
 	v.done.Apply(p.diff)
+	v.losses = c.Losses
 	v.commitLeases(p, stamp)
 	for _, u := range c.RetryUpserts {
 		v.putRow(u.row(stamp))
@@ -129,10 +131,13 @@ func (v *View) Commit(c Change, stamp Stamp) {
 		}
 	}
 	v.relocate(p.backs)
+	p.backs = p.backs[:0]
+	if p.trimTo > 0 {
+		v.commitTrim(p.trimTo)
+	}
 	for _, k := range p.keys {
 		v.place(k)
 	}
-	p.backs = p.backs[:0]
 }
 
 // commitLeases takes entries out of leases, closes those without any, and grants new ones.

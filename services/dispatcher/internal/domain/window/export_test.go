@@ -21,6 +21,7 @@ type Rows struct {
 	Sought  Version
 	Low     Offset
 	Below   int64
+	Losses  Losses
 	Hot     any
 	Chunks  any
 	Leases  []string
@@ -29,7 +30,9 @@ type Rows struct {
 
 // RowsOf returns what the view believes to be in the database.
 func RowsOf(v *View) Rows {
-	r := Rows{Version: v.version, Sought: v.sought, Low: v.done.Low(), Below: v.done.Below(), Hot: *v.done.Hot(), Chunks: v.done.Rows()}
+	r := Rows{
+		Version: v.version, Sought: v.sought, Low: v.done.Low(), Below: v.done.Below(), Losses: v.losses, Hot: *v.done.Hot(), Chunks: v.done.Rows(),
+	}
 	for l := v.oldest; l != nil; l = l.next {
 		text := fmt.Appendf(nil, "%d until %d for %q alone %v:", l.epoch, l.expires, l.holder, l.alone)
 		for _, e := range l.entries {
@@ -67,8 +70,9 @@ func Audit(v *View, head Offset, hash func(Offset) (uint64, bool)) error {
 	a.retries()
 	a.keys()
 	for off := v.done.Low(); off < head && a.err == nil; off++ {
-		h, _ := hash(off)
-		a.message(off, h)
+		if h, ok := hash(off); ok { // else trimmed
+			a.message(off, h)
+		}
 	}
 	a.counts()
 	return a.err

@@ -54,6 +54,7 @@ func newWorld(t *rapid.T) *world {
 	}
 	w.start, w.mem = start, windowtest.NewMem(7, start)
 	w.checker = windowtest.NewChecker(w.policy, start, w.log.Hash)
+	w.checker.Trims(w.log.Tail)
 	return w
 }
 
@@ -92,8 +93,8 @@ func (w *world) requests() []window.Request {
 
 func (w *world) request() window.Request {
 	t := w.t
-	kind := rapid.SampledFrom([]string{"pop", "pop", "pop", "settle", "settle", "settle", "renew", "release", "reclaim", "at"}).Draw(t, "kind")
-	if len(w.tokens) == 0 && kind != "pop" && kind != "at" {
+	kind := rapid.SampledFrom([]string{"pop", "pop", "pop", "settle", "settle", "settle", "renew", "release", "reclaim", "at", "trim"}).Draw(t, "kind")
+	if len(w.tokens) == 0 && kind != "pop" && kind != "at" && kind != "trim" {
 		kind = "reclaim"
 	}
 	switch kind {
@@ -122,6 +123,8 @@ func (w *world) request() window.Request {
 			r.Offsets = []window.Offset{rapid.SampledFrom(tok.messages).Draw(t, "message").Offset}
 		}
 		return r
+	case "trim":
+		return &window.Trim{To: w.log.Trim(window.Offset(rapid.IntRange(0, int(w.log.Head())).Draw(t, "trim")))}
 	case "at":
 		if w.log.Head() > 0 {
 			off := window.Offset(rapid.IntRange(0, int(w.log.Head())-1).Draw(t, "offset"))
@@ -257,7 +260,10 @@ func (w *world) refresh(i int) {
 }
 
 func (w *world) audit(v *window.View) {
-	require.NoError(w.t, window.Audit(v, w.log.Head(), w.log.Hash))
+	require.NoError(w.t, window.Audit(v, w.log.Head(), func(off window.Offset) (uint64, bool) {
+		hash, ok := w.log.Hash(off)
+		return hash, ok && off >= w.log.Tail()
+	}))
 }
 
 func (w *world) check(r windowtest.Record) {
@@ -319,6 +325,13 @@ func release(pending []plan, view int) []plan {
 	return rest
 }
 
+// trim tells a view, of the present version, what the log has lost.
+func (w *world) trim(v *window.View) {
+	trim := &window.Trim{To: w.log.Tail()}
+	change, outs := v.Plan(w.mem.Now(), w.draw, []window.Request{trim})
+	w.apply(plan{change: change, requests: []window.Request{trim}, outcomes: outs})
+}
+
 // drain lets one honest consumer take everything that is left: nothing may be lost, and nothing may stand still.
 func (w *world) drain() {
 	v := w.views[0]
@@ -336,6 +349,7 @@ func (w *world) drain() {
 		change, outs := v.Plan(w.mem.Now(), w.draw, []window.Request{pop})
 		w.apply(plan{change: change, requests: []window.Request{pop}, outcomes: outs})
 		if outs[0].Result != window.Done || v.Version() != change.To {
+			w.trim(v)
 			if idle++; idle > 40 {
 				w.t.Fatalf("nothing moves, %d left, stop %d, low %d, frontier %d", v.Depth(w.log.Head()), outs[0].Stop, v.Low(), window.Frontier(v))
 			}

@@ -42,6 +42,8 @@ type planner struct {
 	againAt   int
 	returns   bool // messages come back, so that another plan may find what this one did not
 	reclaimed bool
+	trimTo    Offset // of this plan; 0 = none
+	told      bool   // a pop of this plan is told of losses
 	ordinal   int
 }
 
@@ -70,7 +72,7 @@ func (v *View) Plan(now DBTime, draw Draw, requests []Request) (Change, []Outcom
 		return p.change, outcomes
 	}
 	if p.soughtAlone(requests, outcomes) {
-		p.finish()
+		p.finish(requests)
 		return p.change, outcomes
 	}
 	for i, r := range requests {
@@ -89,6 +91,8 @@ func (v *View) Plan(now DBTime, draw Draw, requests []Request) (Change, []Outcom
 		switch r := r.(type) {
 		case *Reclaim:
 			outcomes[i] = p.reclaim(r.Max)
+		case *Trim:
+			outcomes[i] = p.trim(r.To)
 		case *Drop:
 			outcomes[i] = p.drop(r)
 		}
@@ -98,7 +102,7 @@ func (v *View) Plan(now DBTime, draw Draw, requests []Request) (Change, []Outcom
 			outcomes[i] = p.pop(r)
 		}
 	}
-	p.finish()
+	p.finish(requests)
 	return p.change, outcomes
 }
 
@@ -114,7 +118,8 @@ func (p *planner) begin(v *View, draw Draw) {
 	p.keys, p.leases, p.codes, p.granted = p.keys[:0], p.leases[:0], p.codes[:0], p.granted[:0]
 	p.loose, p.again, p.rowOrder = p.loose[:0], p.again[:0], p.rowOrder[:0]
 	clear(p.rows)
-	p.reclaimed, p.ordinal, p.took, p.fresh = false, 0, 0, nil
+	p.reclaimed, p.trimTo, p.told, p.ordinal, p.took, p.fresh = false, 0, false, 0, 0, nil
+	p.change.Losses = v.losses
 }
 
 // touch resets a key's scratch when this plan meets it first.

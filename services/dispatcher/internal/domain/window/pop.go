@@ -24,6 +24,9 @@ func (p *planner) pop(r *Pop) Outcome {
 	if p.change.Drop {
 		return Outcome{Result: Nothing, Refusal: true, Stop: StopAlreadyGone}
 	}
+	if p.trimTo > 0 { // what is listed may be what was trimmed
+		return Outcome{Result: Nothing, Refusal: true, Again: true}
+	}
 	if len(p.v.leases)+len(p.granted) >= p.v.lim.leases || p.v.leased+p.took >= p.v.lim.leased || p.ordinal > lease.MaxOrdinal {
 		return Outcome{Result: Refused, Refusal: true, Stop: StopLeases}
 	}
@@ -171,5 +174,5 @@ func (p *planner) grant(g *picking) Outcome {
 	p.change.LeaseInserts = append(p.change.LeaseInserts, LeaseInsert{
 		Epoch: epoch, Lease: length, Holder: g.req.Holder, Entries: encode(l.alone, l.entries, nil),
 	})
-	return Outcome{Result: Done, Epoch: epoch, Lease: length, Messages: g.messages, Count: len(g.messages)}
+	return Outcome{Result: Done, Epoch: epoch, Lease: length, Messages: g.messages, Count: len(g.messages), Told: p.tell()}
 }

@@ -151,6 +151,13 @@ func (v *View) countBehind(r *retry, behind bool) {
 	r.behind = behind
 }
 
+// recountBehind follows a frontier that jumped.
+func (v *View) recountBehind() {
+	for _, r := range v.retries {
+		v.countBehind(r, r.state != isMarker && r.row.Offset < v.frontier)
+	}
+}
+
 // advance makes it now: what was waiting and is due may be handed out. A clock that was ahead may be set back: what became due too
 // early waits again.
 func (v *View) advance(now DBTime) {

@@ -41,6 +41,7 @@ func (p *planner) soughtAlone(requests []Request, outcomes []Outcome) bool {
 		}
 		return true
 	}
+	p.change.Active = true // it is used; else a group that was silent for long would lose at once what it comes back for
 	seek, _ := requests[at].(*Seek)
 	if seek.Keyed {
 		outcomes[at] = p.seekKey(seek)

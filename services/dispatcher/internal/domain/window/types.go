@@ -80,6 +80,7 @@ type Row struct {
 	UnsettledBelow int64   // unsettled offsets in chunk rows below the hot pair
 	LeaseLow       Version // no open lease was granted by an older version, so a cold read starts here
 	Sought         Version // that of the last seek, 0 = none: what was admitted before says nothing about what is unsettled again
+	Losses         Losses
 }
 
 // LeaseRow is one open lease. Entries is opaque to the store (EncodeEntries).
@@ -102,7 +103,7 @@ type RetryRow struct {
 	LastError     string
 }
 
-// Request is one wish laid before Plan: *Pop, *Settle, *SettleAt, *Renew, *Release, *Reclaim, *Seek or *Drop.
+// Request is one wish laid before Plan: *Pop, *Settle, *SettleAt, *Renew, *Release, *Reclaim, *Trim, *Seek or *Drop.
 type Request interface{ request() }
 
 // Pop asks for a lease over ready messages.
@@ -203,6 +204,7 @@ func (*SettleAt) request() {}
 func (*Renew) request()    {}
 func (*Release) request()  {}
 func (*Reclaim) request()  {}
+func (*Trim) request()     {}
 func (*Drop) request()     {}
 
 // Result is what a request, or one item of it, comes to once the change is applied.
@@ -268,8 +270,9 @@ type Outcome struct {
 	Epoch    Epoch
 	Lease    time.Duration
 	Messages []Message
+	Told     Losses // what a pop that got something is told; Untold is 0 if there is nothing to tell
 
-	// Settle: one result an item. Release, Reclaim: how many messages came back.
+	// Settle: one result an item. Release, Reclaim: how many messages came back. Trim: how many were lost.
 	// Seek: how many leases lost messages, and how many; From is the first unsettled message before (MaxOffset: a partition had none).
 	Items  []ItemResult
 	Count  int
@@ -301,6 +304,8 @@ type Change struct {
 	Low            Offset
 	UnsettledBelow int64
 	LeaseLow       Version
+	Losses         Losses
+	Active         bool // a consumer did something; a change by time or trimming alone says nothing of the group's being in use
 
 	ChunkUpserts []settled.Chunk
 	ChunkDeletes []settled.ChunkNo
@@ -368,6 +373,7 @@ const (
 	DeadAttempts DeadReason = iota + 1 // a nack, and the attempts are used up
 	DeadExpired                        // a lease ran out on a message that travelled alone, and the attempts are used up
 	DeadRejected                       // a consumer said so
+	DeadTrimmed                        // it waited for a retry, and the log was trimmed meanwhile
 )
 
 // Need names a directory the view wants next: the first segment at or after From (below To) that holds From, or, where Keyed, the
@@ -386,12 +392,6 @@ type KeyInfo struct {
 	Ready   bool   // a pop of this partition would be served
 	RetryAt DBTime // earliest retry due, 0 = none
 	Known   Offset // all its messages below this one are accounted for
-}
-
-// Known is what an incremental refresh needs: read leases of versions above Version, and probe these.
-type Known struct {
-	Version Version
-	Leases  []Epoch
 }
 
 // Draw returns a uniform number in [0,1). Plan uses it for the jitter of backoff only.

@@ -22,8 +22,9 @@ type View struct {
 	now     DBTime
 	lim     limits
 
-	done settled.Set
-	out  offsets // leased messages
+	done   settled.Set
+	out    offsets // leased messages
+	losses Losses
 
 	leases         map[Epoch]*leaseState
 	expiry         leaseHeap
@@ -87,7 +88,7 @@ func (v *View) read(s Snapshot) error {
 			rows = append(rows, r.row)
 		}
 	}
-	v.version, v.sought, v.done, v.out = s.Row.Version, s.Row.Sought, *done, offsets{}
+	v.version, v.sought, v.done, v.out, v.losses = s.Row.Version, s.Row.Sought, *done, offsets{}, s.Row.Losses
 	v.leases, v.expiry, v.oldest, v.newest, v.leased = make(map[Epoch]*leaseState, len(s.Leases)), nil, nil, nil, 0
 	v.retries, v.waiting, v.rowsBehind = make(map[Offset]*retry, len(rows)), nil, 0
 	if err := v.readLeases(s.Leases); err != nil {
@@ -138,6 +139,12 @@ func (v *View) Policy() Policy { return v.policy }
 
 // SetPolicy changes attempts and backoff from the next plan on. Mode and OnFailure are the group's for good and stay.
 func (v *View) SetPolicy(p Policy) { v.policy.MaxAttempts, v.policy.Backoff = p.MaxAttempts, p.Backoff }
+
+// Known is what an incremental refresh needs: read leases of versions above Version, and probe these.
+type Known struct {
+	Version Version
+	Leases  []Epoch
+}
 
 // Known is what an incremental refresh has to know.
 func (v *View) Known() Known {

@@ -26,6 +26,7 @@ const (
 	RuleRefusal Rule = "a refusal is true"
 	RuleSeek    Rule = "a seek fences what is leased, forgets failures, and the place alone decides what is done"
 	RuleRows    Rule = "rows say what the outcomes said"
+	RuleTrim    Rule = "a trim takes what is unsettled and not leased, counts it, and a pop is told once"
 )
 
 // Record is one committed change with what was asked and answered. Where nothing was written (From equals To) it carries refusals that
@@ -64,6 +65,8 @@ type Checker struct {
 	rows    map[window.Offset]window.RetryRow
 	keys    map[uint64]*lane
 	seen    window.Offset // keys cover the log up to here
+	losses  window.Losses
+	tail    func() window.Offset
 	found   []Violation
 	now     *facts
 }
@@ -88,7 +91,9 @@ type facts struct {
 	failed   map[window.Offset]bool // nacked, or expired alone
 	rejected map[window.Offset]bool
 	done     []window.Offset
-	suspects []window.Offset // expired: must be marked to travel alone
+	suspects []window.Offset        // expired: must be marked to travel alone
+	leased   map[window.Offset]bool // when the record began
+	trimmed  map[window.Offset]bool // taken by a trim
 }
 
 // NewChecker begins with an untouched group-shard at version 1 that starts at an offset. hash tells the key of each message in the log.
@@ -99,6 +104,7 @@ func NewChecker(p window.Policy, start window.Offset, hash func(window.Offset) (
 	}
 	return &Checker{
 		policy: p, hash: hash, version: 1, start: start, bits: bits, seen: start,
+		tail: func() window.Offset { return 0 },
 		done: map[window.Offset]bool{}, leases: map[window.Epoch]*held{}, holder: map[window.Offset]window.Epoch{},
 		rows: map[window.Offset]window.RetryRow{}, keys: map[uint64]*lane{},
 	}
@@ -128,7 +134,13 @@ func (c *Checker) Check(r Record) {
 		c.flag(RuleVersion, 0, "change from %d to %d at version %d", r.Change.From, r.Change.To, c.version)
 		return
 	}
-	c.now = &facts{rec: &r, failed: map[window.Offset]bool{}, rejected: map[window.Offset]bool{}}
+	c.now = &facts{
+		rec: &r, failed: map[window.Offset]bool{}, rejected: map[window.Offset]bool{},
+		leased: map[window.Offset]bool{}, trimmed: map[window.Offset]bool{},
+	}
+	for off := range c.holder {
+		c.now.leased[off] = true
+	}
 	c.version = r.Change.To
 	if r.Change.NotBefore > r.At && !r.Change.Empty() {
 		c.flag(RuleBackoff, 0, "applied at %d, not before %d", r.At, r.Change.NotBefore)
@@ -153,6 +165,11 @@ func (c *Checker) Check(r Record) {
 	})
 	c.reclaims()
 	for i, req := range r.Requests {
+		if trim, ok := req.(*window.Trim); ok && r.Outcomes[i].Result == window.Done {
+			c.trim(trim, r.Outcomes[i])
+		}
+	}
+	for i, req := range r.Requests {
 		if pop, ok := req.(*window.Pop); ok && r.Outcomes[i].Result == window.Done {
 			c.pop(pop, r.Outcomes[i])
 		}
@@ -160,6 +177,9 @@ func (c *Checker) Check(r Record) {
 	c.compareLeases()
 	c.compareRows()
 	c.compareBits()
+	if !r.Change.Empty() && r.Change.Losses != c.losses {
+		c.flag(RuleTrim, 0, "losses are written as %+v, should be %+v", r.Change.Losses, c.losses)
+	}
 }
 
 func (c *Checker) flag(rule Rule, off window.Offset, format string, args ...any) {

@@ -109,6 +109,7 @@ func (c *Checker) reclaims() {
 }
 
 func (c *Checker) pop(req *window.Pop, out window.Outcome) {
+	c.told(out)
 	l := &held{open: map[window.Offset]bool{}, granted: len(out.Messages), expires: c.now.rec.At.Add(out.Lease)}
 	for _, m := range out.Messages {
 		l.open[m.Offset] = true
@@ -166,7 +167,7 @@ func (c *Checker) inOrder(hash uint64, off window.Offset, l *held) {
 		if earlier >= off {
 			break
 		}
-		if c.isDone(earlier) || l.open[earlier] {
+		if c.isDone(earlier) || l.open[earlier] || earlier < c.tail() {
 			continue
 		}
 		row, failed := c.current(earlier)
@@ -295,12 +296,24 @@ func (c *Checker) compareRows() {
 		}
 	}
 	for _, d := range ch.DeadLetters {
+		if c.now.trimmed[d.Offset] && c.rows[d.Offset].Failures > 0 {
+			if d.Reason != window.DeadTrimmed || d.Failures != c.rows[d.Offset].Failures {
+				c.flag(RuleCharge, d.Offset, "waited when it was trimmed and became a dead letter by %d with %d failures", d.Reason, d.Failures)
+			}
+			delete(c.now.trimmed, d.Offset)
+			continue
+		}
 		used := c.now.failed[d.Offset] && c.rows[d.Offset].Failures+1 >= c.policy.MaxAttempts
 		if !used && !c.now.rejected[d.Offset] {
 			c.flag(RuleCharge, d.Offset, "is a dead letter after %d failures and was not rejected", c.rows[d.Offset].Failures)
 		}
 		delete(c.now.failed, d.Offset)
 		delete(c.now.rejected, d.Offset)
+	}
+	for off := range c.now.trimmed {
+		if c.rows[off].Failures > 0 {
+			c.flag(RuleCharge, off, "waited when it was trimmed and is no dead letter")
+		}
 	}
 	for off := range c.now.failed {
 		c.flag(RuleCharge, off, "failed and is not charged")

@@ -10,7 +10,10 @@ import (
 )
 
 // Log is a shard's log in memory: directories only. It is not safe for concurrent use.
-type Log struct{ dirs []window.Directory }
+type Log struct {
+	dirs []window.Directory
+	tail window.Offset
+}
 
 // Append adds one segment of messages with these hashes and returns the new head.
 func (l *Log) Append(hashes ...uint64) window.Offset {
@@ -29,6 +32,17 @@ func (l *Log) Head() window.Offset {
 	}
 	return l.dirs[len(l.dirs)-1].End()
 }
+
+// Trim forgets the segments before the one that holds off and returns the first offset that is kept. Their hashes stay known.
+func (l *Log) Trim(off window.Offset) window.Offset {
+	if d, ok := l.At(off); ok {
+		l.tail = max(l.tail, d.Base)
+	}
+	return l.tail
+}
+
+// Tail is the first offset that is kept.
+func (l *Log) Tail() window.Offset { return l.tail }
 
 // Hash is the partition hash of a message; ok is false outside the log.
 func (l *Log) Hash(off window.Offset) (hash uint64, ok bool) {
@@ -77,6 +91,14 @@ func (l *Log) Members(hash uint64) *settled.Marks {
 
 // Feed answers one need the way an engine does.
 func (l *Log) Feed(v *window.View, n window.Need) {
+	if n.From < l.tail {
+		if n.Keyed {
+			v.SkipKey(n.Hash, n.From, l.tail)
+		} else {
+			v.Skip(n.From, l.tail)
+		}
+		return
+	}
 	if !n.Keyed {
 		if d, ok := l.At(n.From); ok {
 			v.Admit(d)

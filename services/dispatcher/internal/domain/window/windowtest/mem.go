@@ -101,6 +101,7 @@ func (m *Mem) ApplyAt(c window.Change, at window.DBTime) (window.Stamp, error) {
 	}
 	m.row = window.Row{
 		ID: m.row.ID, Version: c.To, Shard: m.row.Shard, Hot: c.Hot, Low: c.Low, UnsettledBelow: c.UnsettledBelow, LeaseLow: c.LeaseLow,
+		Losses: c.Losses,
 		Sought: m.row.Sought,
 	}
 	if c.Sought {

@@ -41,6 +41,7 @@ func Run(t *testing.T, steps int, open func(*testing.T) (Store, window.GroupShar
 				rnd: rand.New(rand.NewPCG(uint64(id), 7)), //nolint:gosec // a test's choices need no secrecy
 			}
 			d.checker = NewChecker(p, 0, d.log.Hash)
+			d.checker.Trims(d.log.Tail)
 			for range steps {
 				d.step()
 			}
@@ -151,7 +152,9 @@ func (d *driver) requests(v *window.View) []window.Request {
 	}
 	var list []window.Request
 	for range 1 + d.rnd.IntN(3) {
-		switch kind := d.rnd.IntN(10); {
+		switch kind := d.rnd.IntN(11); {
+		case kind == 10:
+			list = append(list, &window.Trim{To: d.log.Trim(v.Low() + window.Offset(d.rnd.IntN(300)))})
 		case kind < 4 || len(d.tokens) == 0:
 			p := &window.Pop{MaxMessages: 1 + d.rnd.IntN(200), Lease: time.Duration(1+d.rnd.IntN(50_000)) * time.Microsecond, Holder: "worker"}
 			if d.rnd.IntN(4) == 0 {
