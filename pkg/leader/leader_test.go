@@ -289,18 +289,24 @@ func TestRandomCancelsLeaveNoLockNoGoroutineAndGrowingEpochs(t *testing.T) {
 	db, dsn := database(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	var last fence.Epoch
-	for range 500 {
+	for n := range 500 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.Int64N(int64(12*time.Millisecond))))
+		if n%50 == 0 { // on a busy machine the others may never come that far: these end while they lead
+			ctx, cancel = context.WithCancel(t.Context())
+		}
 		err := leader.New(dsn, "role", table, "a", clock.Real{}, quick()).Run(ctx, func(ctx context.Context, term leader.Term) error {
 			require.True(t, term.Epoch.Fences(last))
 			last = term.Epoch
+			if n%50 == 0 {
+				cancel()
+			}
 			<-ctx.Done()
 			return nil
 		})
 		cancel()
 		require.NoError(t, err)
 	}
-	require.True(t, last.Held(), "some of them led")
+	require.True(t, last.Held())
 
 	require.Eventually(t, func() bool {
 		var free bool
