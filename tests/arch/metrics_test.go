@@ -44,8 +44,10 @@ func TestTheMetricsPageListsEveryMetric(t *testing.T) {
 	require.NoError(t, err)
 
 	for name := range families { // calls are counted when they end, and some services have had none yet
-		if prefix, ok := strings.CutSuffix(name, "_grpc_in_flight"); ok && families[prefix+"_grpc_seconds"] == nil {
-			families[prefix+"_grpc_seconds"] = families["postrider_ingress_grpc_seconds"]
+		for _, kind := range []string{"_grpc", "_http"} {
+			if prefix, ok := strings.CutSuffix(name, kind+"_in_flight"); ok && families[prefix+kind+"_seconds"] == nil {
+				families[prefix+kind+"_seconds"] = families["postrider_ingress"+kind+"_seconds"]
+			}
 		}
 	}
 	var b bytes.Buffer
