@@ -94,6 +94,24 @@ func (c *Client) LookupID(ctx context.Context, queue, messageID string) (*queuev
 	})
 }
 
+// Peek shows messages of a queue as they are in the log: nobody gets a lease and nothing changes. Go on from NextOffset until it is Head.
+func (c *Client) Peek(ctx context.Context, queue string, look Look) (*queuev1.PeekMessagesResponse, error) {
+	req := &queuev1.PeekMessagesRequest{Queue: queue, Partition: look.Partition, From: look.From, Limit: int32(look.Limit), MaxBytes: int32(look.MaxBytes)}
+	if look.Shard != 0 {
+		req.Shard = new(int32(look.Shard))
+	}
+	return again(ctx, func() (*queuev1.PeekMessagesResponse, error) { return c.queues.PeekMessages(ctx, req) })
+}
+
+// Look is where to peek, and how far. Its zero value is the first messages of the first shard.
+type Look struct {
+	Shard     int    // index; not beside a partition
+	Partition string // only this one, in its shard
+	From      string // "earliest", "latest" for the last ones there are, or an offset
+	Limit     int    // default 10
+	MaxBytes  int    // default 4 MiB
+}
+
 // DeadLetters yields a queue's dead letters, of one group or of all when group is empty, oldest first, without payloads.
 func (c *Client) DeadLetters(ctx context.Context, queue, group string) iter.Seq2[*queuev1.DeadLetter, error] {
 	return pages(func(token string) ([]*queuev1.DeadLetter, string, error) {

@@ -36,3 +36,57 @@ func seekGroup(t *testing.T, k kit) {
 	_, err = k.SeekGroup(t.Context(), &queuev1.SeekGroupRequest{Queue: q, Group: "nobody", To: "latest"})
 	require.Equal(t, "GROUP_NOT_FOUND", Code(err), "%v", err)
 }
+
+func peek(t *testing.T, k kit) {
+	q := k.name("peek")
+	first := item("p", `{ "x" : 1 }`)
+	first.ClientId, first.Headers = "order 7/8", map[string]string{"h": "v"}
+	pushed := push(t, k, q, first, item("r", `2`), item("p", `3`))
+	held := pop(t, k, q, 1)
+	before, err := k.GetQueue(t.Context(), &queuev1.GetQueueRequest{Queue: q})
+	require.NoError(t, err)
+
+	all, err := k.PeekMessages(t.Context(), &queuev1.PeekMessagesRequest{Queue: q})
+	require.NoError(t, err)
+	require.Equal(t, []string{`{ "x" : 1 }`, `2`, `3`}, peeked(all))
+	require.Equal(t, []int64{0, 3, 0, 3}, []int64{all.GetFromOffset(), all.GetNextOffset(), all.GetTail(), all.GetHead()})
+	m, d := all.GetMessages()[0], held.GetDeliveries()[0]
+	require.Equal(t, pushed.GetResults()[0].GetMessageId(), m.GetMessageId())
+	require.Equal(t, []string{d.GetMessageId(), d.GetPartition(), d.GetContentType(), d.GetClientId()},
+		[]string{m.GetMessageId(), m.GetPartition(), m.GetContentType(), m.GetClientId()})
+	require.Equal(t, d.GetHeaders(), m.GetHeaders())
+	require.Equal(t, d.GetCreatedAt().AsTime(), m.GetCreatedAt().AsTime())
+	for name, c := range map[string]struct {
+		req  *queuev1.PeekMessagesRequest
+		want []string
+	}{
+		"limit":     {&queuev1.PeekMessagesRequest{From: "1", Limit: 1}, []string{`2`}},
+		"partition": {&queuev1.PeekMessagesRequest{Partition: "p", From: "1"}, []string{`3`}},
+		"latest":    {&queuev1.PeekMessagesRequest{From: "latest", Limit: 2}, []string{`2`, `3`}},
+		"above":     {&queuev1.PeekMessagesRequest{From: "99"}, nil},
+		"bytes":     {&queuev1.PeekMessagesRequest{MaxBytes: 1}, []string{`{ "x" : 1 }`}},
+		"shard":     {&queuev1.PeekMessagesRequest{Shard: new(int32(0)), From: "earliest", Limit: 1}, []string{`{ "x" : 1 }`}},
+	} {
+		c.req.Queue = q
+		got, err := k.PeekMessages(t.Context(), c.req)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, peeked(got), name)
+	}
+	_, err = k.PeekMessages(t.Context(), &queuev1.PeekMessagesRequest{Queue: q, Shard: new(int32(1))})
+	require.Equal(t, "OUT_OF_RANGE", Code(err), "%v", err)
+	_, err = k.PeekMessages(t.Context(), &queuev1.PeekMessagesRequest{Queue: k.name("nobody")})
+	require.Equal(t, "QUEUE_NOT_FOUND", Code(err), "%v", err)
+
+	after, err := k.GetQueue(t.Context(), &queuev1.GetQueueRequest{Queue: q})
+	require.NoError(t, err)
+	require.Equal(t, before.GetGroups()[0].String(), after.GetGroups()[0].String())
+	ackAll(t, k, q, held)
+}
+
+func peeked(r *queuev1.PeekMessagesResponse) []string {
+	var out []string
+	for _, m := range r.GetMessages() {
+		out = append(out, string(m.GetPayload()))
+	}
+	return out
+}

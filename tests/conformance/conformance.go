@@ -106,6 +106,7 @@ func cases() []testCase {
 		{"groups are created and deleted", groups},
 		{"a group is moved back and forth", seekGroup},
 		{"a message is found by its client id", lookup},
+		{"what is in the log is shown, and nothing changes", peek},
 		{"a delayed message is accepted now and comes when it is due", delayed},
 		{"a duplicate of a delayed message is told its pending id", delayedDuplicate},
 		{"a time of delivery in the past is now", deliverInThePast},

@@ -29,6 +29,11 @@ func (c overREST) LookupMessage(ctx context.Context, req *queuev1.LookupMessageR
 	return resp, c.call(ctx, http.MethodGet, queue(req.GetQueue())+"/messages/lookup", req, resp, "queue")
 }
 
+func (c overREST) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequest) (*queuev1.PeekMessagesResponse, error) {
+	resp := &queuev1.PeekMessagesResponse{}
+	return resp, c.call(ctx, http.MethodGet, queue(req.GetQueue())+"/peek", req, resp, "queue")
+}
+
 func (c overREST) ConfigureQueue(ctx context.Context, req *queuev1.ConfigureQueueRequest) (*queuev1.ConfigureQueueResponse, error) {
 	resp := &queuev1.ConfigureQueueResponse{}
 	return resp, c.call(ctx, http.MethodPatch, queue(req.GetQueue()), req, resp, "queue")

@@ -108,6 +108,24 @@ func TestADelayedPushIsToldItsTimeAndCounted(t *testing.T) {
 	}
 }
 
+func TestPeekShowsWhatIsThereAndWhereToGoOn(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("push", "orders", `{"big":9007199254740993}`, "-p", "a")
+	s.must("push", "orders", "second", "-p", "b")
+	s.must("push", "orders", "third", "-p", "a")
+
+	require.Contains(t, s.must("peek", "orders", "-n", "1"), "shard 0 keeps offsets 0 to 3; looked at 0 to 1, go on with --from 1\n")
+	rest := s.must("peek", "orders", "--from", "1")
+	require.Regexp(t, `(?s)second.*third`, rest)
+	require.Contains(t, rest, "looked at 1 to 3\n")
+	require.NotContains(t, s.must("peek", "orders", "--from", "latest", "-p", "a", "-n", "1"), "big")
+	require.Contains(t, s.must("peek", "orders", "--from", "9"), "no messages there\n")
+	require.Contains(t, s.must("peek", "orders", "--max-bytes", "1", "-o", "json"), `"payload":{"big":9007199254740993}`)
+	_, _, err := s.run("peek", "orders", "--shard", "1")
+	require.ErrorContains(t, err, "the queue has 1")
+}
+
 func TestPopAcksAtOnceWhenTold(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

@@ -37,6 +37,8 @@ func TestAWrongCallEndsWithCodeTwoAndSaysHowItIsRight(t *testing.T) {
 		{"dlq redrive orders", "--group"},
 		{"lookup orders", "name a message"},
 		{"lookup orders m --client-id c", "name a message"},
+		{"peek", "postrider peek QUEUE"},
+		{"peek orders --shard 0 --partition p", "--partition says the shard"},
 		{"ack orders lease --nack", "name the messages"},
 		{"ack orders lease m --nack --reject", "not both"},
 		{"ack orders lease --delay 5s", "--delay goes with --nack"},

@@ -52,6 +52,10 @@ func controlCalls(b *bench, id string) map[string]func(context.Context) error {
 			_, err := b.LookupMessage(ctx, &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c"})
 			return err
 		},
+		"PeekMessages": func(ctx context.Context) error {
+			_, err := b.PeekMessages(ctx, &queuev1.PeekMessagesRequest{Queue: "q"})
+			return err
+		},
 		"ConfigureQueue": func(ctx context.Context) error {
 			_, err := b.ConfigureQueue(ctx, &queuev1.ConfigureQueueRequest{Queue: "q"})
 			return err

@@ -44,7 +44,7 @@ func TestEveryFieldIsCheckedBeforeAnythingIsDone(t *testing.T) {
 	b := newBench(t)
 	r := &rules{bench: b, ctx: b.as("a")}
 	for _, add := range []func(){
-		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.seekRules,
+		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.seekRules, r.peekRules,
 	} {
 		add()
 	}
@@ -111,6 +111,10 @@ func (r *rules) nameRules() {
 			},
 			func() error {
 				_, err := r.LookupMessage(r.ctx, &queuev1.LookupMessageRequest{Queue: name, ClientId: "c"})
+				return err
+			},
+			func() error {
+				_, err := r.PeekMessages(r.ctx, &queuev1.PeekMessagesRequest{Queue: name})
 				return err
 			},
 		} {

@@ -5,6 +5,7 @@ package domain
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -56,6 +57,7 @@ const (
 	MediaType              // a media type, up to Max bytes
 	Start                  // earliest, latest or an RFC 3339 time
 	From                   // the same, or offsets
+	Place                  // earliest, latest or an offset
 	TenantID               // a tenant's id
 	ModeName               // the name of a mode of the fleet
 	Flag                   // true or false, and it must be said
@@ -150,6 +152,10 @@ func (r Rule) content(v string) *Violation {
 	case From:
 		if _, err := ParseFrom(v); err != nil {
 			return r.fault(CodeStart, "%v", err)
+		}
+	case Place:
+		if n, err := strconv.ParseInt(v, 10, 64); v != "earliest" && v != "latest" && (err != nil || strconv.FormatInt(n, 10) != v || n < 0) {
+			return r.fault(CodeStart, "%s is earliest, latest or an offset", r.Field)
 		}
 	case TenantID:
 		if _, err := tenant.Parse(v); err != nil {

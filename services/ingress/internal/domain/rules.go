@@ -37,6 +37,7 @@ func Rules() []Rule {
 		"ReleaseRequest":            {name("queue"), required(token("lease")), list("message_ids", 0, MaxItems)},
 		"SubscribeRequest":          subscribeRules(),
 		"LookupMessageRequest":      {name("queue"), optional(name("partition")), optional(name("client_id")), token("message_id")},
+		"PeekMessagesRequest":       peekRules(),
 		"ConfigureQueueRequest":     {name("queue"), nested("options"), list("reset", 0, 64)},
 		"QueueOptions":              optionRules(),
 		"ListQueuesRequest":         {count("page_size", 0, 1000), token("page_token"), optional(name("prefix"))},
@@ -107,6 +108,17 @@ func subscribeRules() []Rule {
 		{Field: "partitions", Check: List, Max: MaxPartitions, Elements: Name},
 		{Field: "headers", Check: Headers, Max: HeaderPairs},
 		optional(name("skip_origin")),
+	}
+}
+
+func peekRules() []Rule {
+	return []Rule{
+		name("queue"),
+		count("shard", 0, MaxShards-1),
+		optional(name("partition")),
+		{Field: "from", Check: Place, Max: 64},
+		count("limit", 0, 1000),
+		count("max_bytes", 0, RequestBytes),
 	}
 }
 

@@ -22,6 +22,8 @@ func across(m proto.Message) *domain.Violation {
 		return acrossConfigure(req)
 	case *queuev1.LookupMessageRequest:
 		return acrossLookup(req)
+	case *queuev1.PeekMessagesRequest:
+		return acrossPeek(req)
 	case *queuev1.RedriveDeadLettersRequest:
 		return acrossRedrive(req)
 	case *queuev1.SeekGroupRequest:
@@ -119,6 +121,13 @@ func acrossLookup(req *queuev1.LookupMessageRequest) *domain.Violation {
 		return missing("LookupMessageRequest.which", "client_id", "client_id with its partition, or message_id, is needed")
 	case req.GetMessageId() != "" && (req.GetClientId() != "" || req.GetPartition() != ""):
 		return conflict("LookupMessageRequest.one_name", "message_id", "message_id stands alone: without client_id and partition")
+	}
+	return nil
+}
+
+func acrossPeek(req *queuev1.PeekMessagesRequest) *domain.Violation {
+	if req.Shard != nil && req.GetPartition() != "" {
+		return conflict("PeekMessagesRequest.shard", "shard", "partition says the shard")
 	}
 	return nil
 }

@@ -89,6 +89,11 @@ func (b *breaker) texts() {
 	case domain.Start:
 		b.add("word", domain.CodeStart, text("yesterday"))
 		b.add("too_long", domain.CodeTextTooLong, text(strings.Repeat("x", int(r.Max)+1)))
+	case domain.Place:
+		b.add("word", domain.CodeStart, text("yesterday"))
+		b.add("negative", domain.CodeStart, text("-1"))
+		b.add("beyond", domain.CodeStart, text("9223372036854775808"))
+		b.add("too_long", domain.CodeTextTooLong, text(strings.Repeat("1", int(r.Max)+1)))
 	case domain.MediaType:
 		b.add("no_type", domain.CodeMediaType, text("json"))
 		b.add("too_long", domain.CodeTextTooLong, text("a/"+strings.Repeat("x", int(r.Max))))
@@ -226,6 +231,7 @@ func roots() map[string]root {
 		"ReleaseRequest":            queue("Release", func() proto.Message { return &queuev1.ReleaseRequest{Queue: "q", Lease: "l"} }),
 		"SubscribeRequest":          queue("Subscribe", func() proto.Message { return &queuev1.SubscribeRequest{Queue: "q"} }),
 		"LookupMessageRequest":      queue("LookupMessage", func() proto.Message { return &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c"} }),
+		"PeekMessagesRequest":       queue("PeekMessages", func() proto.Message { return &queuev1.PeekMessagesRequest{Queue: "q"} }),
 		"ConfigureQueueRequest":     queue("ConfigureQueue", configure),
 		"ListQueuesRequest":         queue("ListQueues", func() proto.Message { return &queuev1.ListQueuesRequest{} }),
 		"GetQueueRequest":           queue("GetQueue", func() proto.Message { return &queuev1.GetQueueRequest{Queue: "q"} }),

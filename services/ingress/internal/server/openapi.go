@@ -119,7 +119,7 @@ func snake(name string) string {
 
 // describePayloads replaces the bytes of a payload by the two ways it is written.
 func describePayloads(definitions node) {
-	for _, name := range []string{"PushItem", "Delivery", "DeadLetter", "LookupMessageResponse", "SubscribedMessage"} {
+	for _, name := range []string{"PushItem", "Delivery", "DeadLetter", "LookupMessageResponse", "SubscribedMessage", "PeekedMessage"} {
 		props := child(child(definitions, name), "properties")
 		props["payload"] = node{"description": "Any JSON value, where the content type is JSON. Its bytes are kept exactly, white space included; at most 128 levels."}
 		props["payload_base64"] = node{"type": "string", "format": "byte", "description": "Any other payload, instead of payload."}

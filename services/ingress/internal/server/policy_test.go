@@ -112,6 +112,6 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 		require.Equal(t, "other", op.GetTenant())
 		require.Equal(t, "key:stranger", op.GetActor())
 	}
-	require.Len(t, s.exchange.callers, 12)
+	require.Len(t, s.exchange.callers, 13)
 	require.False(t, slices.ContainsFunc(s.exchange.callers, func(c tenant.Caller) bool { return c.Tenant != "other" || c.Actor != "key:stranger" }))
 }

@@ -86,7 +86,7 @@ func (r *rules) message(m protoreflect.Message, path string) *domain.Violation {
 
 func (r *rules) field(m protoreflect.Message, fd protoreflect.FieldDescriptor, rule domain.Rule, path string) *domain.Violation {
 	switch rule.Check {
-	case domain.Name, domain.Text, domain.Token, domain.MediaType, domain.Start, domain.From, domain.TenantID, domain.ModeName:
+	case domain.Name, domain.Text, domain.Token, domain.MediaType, domain.Start, domain.From, domain.Place, domain.TenantID, domain.ModeName:
 		return rule.String(m.Get(fd).String())
 	case domain.Count:
 		if fd.HasPresence() && !m.Has(fd) {

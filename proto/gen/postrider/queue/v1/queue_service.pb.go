@@ -27,7 +27,7 @@ var File_postrider_queue_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto2\xac\x13\n" +
+	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/inspect.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto2\xb1\x14\n" +
 	"\fQueueService\x12q\n" +
 	"\x04Push\x12\x1f.postrider.queue.v1.PushRequest\x1a .postrider.queue.v1.PushResponse\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/queues/{queue}/messages\x12_\n" +
 	"\n" +
@@ -37,7 +37,8 @@ const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\x05Renew\x12 .postrider.queue.v1.RenewRequest\x1a!.postrider.queue.v1.RenewResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/queues/{queue}/renew\x12y\n" +
 	"\aRelease\x12\".postrider.queue.v1.ReleaseRequest\x1a#.postrider.queue.v1.ReleaseResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/queues/{queue}/release\x12\x80\x01\n" +
 	"\tSubscribe\x12$.postrider.queue.v1.SubscribeRequest\x1a%.postrider.queue.v1.SubscribeResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/queues/{queue}/subscribe0\x01\x12\x90\x01\n" +
-	"\rLookupMessage\x12(.postrider.queue.v1.LookupMessageRequest\x1a).postrider.queue.v1.LookupMessageResponse\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/queues/{queue}/messages/lookup\x12\x86\x01\n" +
+	"\rLookupMessage\x12(.postrider.queue.v1.LookupMessageRequest\x1a).postrider.queue.v1.LookupMessageResponse\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/queues/{queue}/messages/lookup\x12\x82\x01\n" +
+	"\fPeekMessages\x12'.postrider.queue.v1.PeekMessagesRequest\x1a(.postrider.queue.v1.PeekMessagesResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/queues/{queue}/peek\x12\x86\x01\n" +
 	"\x0eConfigureQueue\x12).postrider.queue.v1.ConfigureQueueRequest\x1a*.postrider.queue.v1.ConfigureQueueResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\x01*2\x12/v1/queues/{queue}\x12o\n" +
 	"\n" +
 	"ListQueues\x12%.postrider.queue.v1.ListQueuesRequest\x1a&.postrider.queue.v1.ListQueuesResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
@@ -61,36 +62,38 @@ var file_postrider_queue_v1_queue_service_proto_goTypes = []any{
 	(*ReleaseRequest)(nil),             // 5: postrider.queue.v1.ReleaseRequest
 	(*SubscribeRequest)(nil),           // 6: postrider.queue.v1.SubscribeRequest
 	(*LookupMessageRequest)(nil),       // 7: postrider.queue.v1.LookupMessageRequest
-	(*ConfigureQueueRequest)(nil),      // 8: postrider.queue.v1.ConfigureQueueRequest
-	(*ListQueuesRequest)(nil),          // 9: postrider.queue.v1.ListQueuesRequest
-	(*GetQueueRequest)(nil),            // 10: postrider.queue.v1.GetQueueRequest
-	(*DeleteQueueRequest)(nil),         // 11: postrider.queue.v1.DeleteQueueRequest
-	(*ListPartitionsRequest)(nil),      // 12: postrider.queue.v1.ListPartitionsRequest
-	(*CreateGroupRequest)(nil),         // 13: postrider.queue.v1.CreateGroupRequest
-	(*DeleteGroupRequest)(nil),         // 14: postrider.queue.v1.DeleteGroupRequest
-	(*SeekGroupRequest)(nil),           // 15: postrider.queue.v1.SeekGroupRequest
-	(*ListDeadLettersRequest)(nil),     // 16: postrider.queue.v1.ListDeadLettersRequest
-	(*GetDeadLetterRequest)(nil),       // 17: postrider.queue.v1.GetDeadLetterRequest
-	(*RedriveDeadLettersRequest)(nil),  // 18: postrider.queue.v1.RedriveDeadLettersRequest
-	(*PushResponse)(nil),               // 19: postrider.queue.v1.PushResponse
-	(*PushStreamResponse)(nil),         // 20: postrider.queue.v1.PushStreamResponse
-	(*PopResponse)(nil),                // 21: postrider.queue.v1.PopResponse
-	(*AckResponse)(nil),                // 22: postrider.queue.v1.AckResponse
-	(*RenewResponse)(nil),              // 23: postrider.queue.v1.RenewResponse
-	(*ReleaseResponse)(nil),            // 24: postrider.queue.v1.ReleaseResponse
-	(*SubscribeResponse)(nil),          // 25: postrider.queue.v1.SubscribeResponse
-	(*LookupMessageResponse)(nil),      // 26: postrider.queue.v1.LookupMessageResponse
-	(*ConfigureQueueResponse)(nil),     // 27: postrider.queue.v1.ConfigureQueueResponse
-	(*ListQueuesResponse)(nil),         // 28: postrider.queue.v1.ListQueuesResponse
-	(*GetQueueResponse)(nil),           // 29: postrider.queue.v1.GetQueueResponse
-	(*DeleteQueueResponse)(nil),        // 30: postrider.queue.v1.DeleteQueueResponse
-	(*ListPartitionsResponse)(nil),     // 31: postrider.queue.v1.ListPartitionsResponse
-	(*CreateGroupResponse)(nil),        // 32: postrider.queue.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),        // 33: postrider.queue.v1.DeleteGroupResponse
-	(*SeekGroupResponse)(nil),          // 34: postrider.queue.v1.SeekGroupResponse
-	(*ListDeadLettersResponse)(nil),    // 35: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterResponse)(nil),      // 36: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersResponse)(nil), // 37: postrider.queue.v1.RedriveDeadLettersResponse
+	(*PeekMessagesRequest)(nil),        // 8: postrider.queue.v1.PeekMessagesRequest
+	(*ConfigureQueueRequest)(nil),      // 9: postrider.queue.v1.ConfigureQueueRequest
+	(*ListQueuesRequest)(nil),          // 10: postrider.queue.v1.ListQueuesRequest
+	(*GetQueueRequest)(nil),            // 11: postrider.queue.v1.GetQueueRequest
+	(*DeleteQueueRequest)(nil),         // 12: postrider.queue.v1.DeleteQueueRequest
+	(*ListPartitionsRequest)(nil),      // 13: postrider.queue.v1.ListPartitionsRequest
+	(*CreateGroupRequest)(nil),         // 14: postrider.queue.v1.CreateGroupRequest
+	(*DeleteGroupRequest)(nil),         // 15: postrider.queue.v1.DeleteGroupRequest
+	(*SeekGroupRequest)(nil),           // 16: postrider.queue.v1.SeekGroupRequest
+	(*ListDeadLettersRequest)(nil),     // 17: postrider.queue.v1.ListDeadLettersRequest
+	(*GetDeadLetterRequest)(nil),       // 18: postrider.queue.v1.GetDeadLetterRequest
+	(*RedriveDeadLettersRequest)(nil),  // 19: postrider.queue.v1.RedriveDeadLettersRequest
+	(*PushResponse)(nil),               // 20: postrider.queue.v1.PushResponse
+	(*PushStreamResponse)(nil),         // 21: postrider.queue.v1.PushStreamResponse
+	(*PopResponse)(nil),                // 22: postrider.queue.v1.PopResponse
+	(*AckResponse)(nil),                // 23: postrider.queue.v1.AckResponse
+	(*RenewResponse)(nil),              // 24: postrider.queue.v1.RenewResponse
+	(*ReleaseResponse)(nil),            // 25: postrider.queue.v1.ReleaseResponse
+	(*SubscribeResponse)(nil),          // 26: postrider.queue.v1.SubscribeResponse
+	(*LookupMessageResponse)(nil),      // 27: postrider.queue.v1.LookupMessageResponse
+	(*PeekMessagesResponse)(nil),       // 28: postrider.queue.v1.PeekMessagesResponse
+	(*ConfigureQueueResponse)(nil),     // 29: postrider.queue.v1.ConfigureQueueResponse
+	(*ListQueuesResponse)(nil),         // 30: postrider.queue.v1.ListQueuesResponse
+	(*GetQueueResponse)(nil),           // 31: postrider.queue.v1.GetQueueResponse
+	(*DeleteQueueResponse)(nil),        // 32: postrider.queue.v1.DeleteQueueResponse
+	(*ListPartitionsResponse)(nil),     // 33: postrider.queue.v1.ListPartitionsResponse
+	(*CreateGroupResponse)(nil),        // 34: postrider.queue.v1.CreateGroupResponse
+	(*DeleteGroupResponse)(nil),        // 35: postrider.queue.v1.DeleteGroupResponse
+	(*SeekGroupResponse)(nil),          // 36: postrider.queue.v1.SeekGroupResponse
+	(*ListDeadLettersResponse)(nil),    // 37: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterResponse)(nil),      // 38: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersResponse)(nil), // 39: postrider.queue.v1.RedriveDeadLettersResponse
 }
 var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	0,  // 0: postrider.queue.v1.QueueService.Push:input_type -> postrider.queue.v1.PushRequest
@@ -101,38 +104,40 @@ var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	5,  // 5: postrider.queue.v1.QueueService.Release:input_type -> postrider.queue.v1.ReleaseRequest
 	6,  // 6: postrider.queue.v1.QueueService.Subscribe:input_type -> postrider.queue.v1.SubscribeRequest
 	7,  // 7: postrider.queue.v1.QueueService.LookupMessage:input_type -> postrider.queue.v1.LookupMessageRequest
-	8,  // 8: postrider.queue.v1.QueueService.ConfigureQueue:input_type -> postrider.queue.v1.ConfigureQueueRequest
-	9,  // 9: postrider.queue.v1.QueueService.ListQueues:input_type -> postrider.queue.v1.ListQueuesRequest
-	10, // 10: postrider.queue.v1.QueueService.GetQueue:input_type -> postrider.queue.v1.GetQueueRequest
-	11, // 11: postrider.queue.v1.QueueService.DeleteQueue:input_type -> postrider.queue.v1.DeleteQueueRequest
-	12, // 12: postrider.queue.v1.QueueService.ListPartitions:input_type -> postrider.queue.v1.ListPartitionsRequest
-	13, // 13: postrider.queue.v1.QueueService.CreateGroup:input_type -> postrider.queue.v1.CreateGroupRequest
-	14, // 14: postrider.queue.v1.QueueService.DeleteGroup:input_type -> postrider.queue.v1.DeleteGroupRequest
-	15, // 15: postrider.queue.v1.QueueService.SeekGroup:input_type -> postrider.queue.v1.SeekGroupRequest
-	16, // 16: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
-	17, // 17: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
-	18, // 18: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
-	19, // 19: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
-	20, // 20: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
-	21, // 21: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
-	22, // 22: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
-	23, // 23: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
-	24, // 24: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
-	25, // 25: postrider.queue.v1.QueueService.Subscribe:output_type -> postrider.queue.v1.SubscribeResponse
-	26, // 26: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
-	27, // 27: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
-	28, // 28: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
-	29, // 29: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
-	30, // 30: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
-	31, // 31: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
-	32, // 32: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
-	33, // 33: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
-	34, // 34: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
-	35, // 35: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
-	36, // 36: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
-	37, // 37: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
-	19, // [19:38] is the sub-list for method output_type
-	0,  // [0:19] is the sub-list for method input_type
+	8,  // 8: postrider.queue.v1.QueueService.PeekMessages:input_type -> postrider.queue.v1.PeekMessagesRequest
+	9,  // 9: postrider.queue.v1.QueueService.ConfigureQueue:input_type -> postrider.queue.v1.ConfigureQueueRequest
+	10, // 10: postrider.queue.v1.QueueService.ListQueues:input_type -> postrider.queue.v1.ListQueuesRequest
+	11, // 11: postrider.queue.v1.QueueService.GetQueue:input_type -> postrider.queue.v1.GetQueueRequest
+	12, // 12: postrider.queue.v1.QueueService.DeleteQueue:input_type -> postrider.queue.v1.DeleteQueueRequest
+	13, // 13: postrider.queue.v1.QueueService.ListPartitions:input_type -> postrider.queue.v1.ListPartitionsRequest
+	14, // 14: postrider.queue.v1.QueueService.CreateGroup:input_type -> postrider.queue.v1.CreateGroupRequest
+	15, // 15: postrider.queue.v1.QueueService.DeleteGroup:input_type -> postrider.queue.v1.DeleteGroupRequest
+	16, // 16: postrider.queue.v1.QueueService.SeekGroup:input_type -> postrider.queue.v1.SeekGroupRequest
+	17, // 17: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
+	18, // 18: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
+	19, // 19: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
+	20, // 20: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
+	21, // 21: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
+	22, // 22: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
+	23, // 23: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
+	24, // 24: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
+	25, // 25: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
+	26, // 26: postrider.queue.v1.QueueService.Subscribe:output_type -> postrider.queue.v1.SubscribeResponse
+	27, // 27: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
+	28, // 28: postrider.queue.v1.QueueService.PeekMessages:output_type -> postrider.queue.v1.PeekMessagesResponse
+	29, // 29: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
+	30, // 30: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
+	31, // 31: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
+	32, // 32: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
+	33, // 33: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
+	34, // 34: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
+	35, // 35: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
+	36, // 36: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
+	37, // 37: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
+	38, // 38: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
+	39, // 39: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
+	20, // [20:40] is the sub-list for method output_type
+	0,  // [0:20] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -144,6 +149,7 @@ func file_postrider_queue_v1_queue_service_proto_init() {
 		return
 	}
 	file_postrider_queue_v1_control_proto_init()
+	file_postrider_queue_v1_inspect_proto_init()
 	file_postrider_queue_v1_message_proto_init()
 	file_postrider_queue_v1_subscribe_proto_init()
 	type x struct{}

@@ -29,6 +29,7 @@ const (
 	QueueService_Release_FullMethodName            = "/postrider.queue.v1.QueueService/Release"
 	QueueService_Subscribe_FullMethodName          = "/postrider.queue.v1.QueueService/Subscribe"
 	QueueService_LookupMessage_FullMethodName      = "/postrider.queue.v1.QueueService/LookupMessage"
+	QueueService_PeekMessages_FullMethodName       = "/postrider.queue.v1.QueueService/PeekMessages"
 	QueueService_ConfigureQueue_FullMethodName     = "/postrider.queue.v1.QueueService/ConfigureQueue"
 	QueueService_ListQueues_FullMethodName         = "/postrider.queue.v1.QueueService/ListQueues"
 	QueueService_GetQueue_FullMethodName           = "/postrider.queue.v1.QueueService/GetQueue"
@@ -77,6 +78,8 @@ type QueueServiceClient interface {
 	Subscribe(ctx context.Context, in *SubscribeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeResponse], error)
 	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id.
 	LookupMessage(ctx context.Context, in *LookupMessageRequest, opts ...grpc.CallOption) (*LookupMessageResponse, error)
+	// PeekMessages shows messages of one shard as they are in the log. Nobody gets a lease and nothing changes.
+	PeekMessages(ctx context.Context, in *PeekMessagesRequest, opts ...grpc.CallOption) (*PeekMessagesResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
 	ConfigureQueue(ctx context.Context, in *ConfigureQueueRequest, opts ...grpc.CallOption) (*ConfigureQueueResponse, error)
 	// ListQueues lists the tenant's queues by name.
@@ -196,6 +199,16 @@ func (c *queueServiceClient) LookupMessage(ctx context.Context, in *LookupMessag
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LookupMessageResponse)
 	err := c.cc.Invoke(ctx, QueueService_LookupMessage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *queueServiceClient) PeekMessages(ctx context.Context, in *PeekMessagesRequest, opts ...grpc.CallOption) (*PeekMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PeekMessagesResponse)
+	err := c.cc.Invoke(ctx, QueueService_PeekMessages_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -347,6 +360,8 @@ type QueueServiceServer interface {
 	Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error
 	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id.
 	LookupMessage(context.Context, *LookupMessageRequest) (*LookupMessageResponse, error)
+	// PeekMessages shows messages of one shard as they are in the log. Nobody gets a lease and nothing changes.
+	PeekMessages(context.Context, *PeekMessagesRequest) (*PeekMessagesResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
 	ConfigureQueue(context.Context, *ConfigureQueueRequest) (*ConfigureQueueResponse, error)
 	// ListQueues lists the tenant's queues by name.
@@ -403,6 +418,9 @@ func (UnimplementedQueueServiceServer) Subscribe(*SubscribeRequest, grpc.ServerS
 }
 func (UnimplementedQueueServiceServer) LookupMessage(context.Context, *LookupMessageRequest) (*LookupMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LookupMessage not implemented")
+}
+func (UnimplementedQueueServiceServer) PeekMessages(context.Context, *PeekMessagesRequest) (*PeekMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PeekMessages not implemented")
 }
 func (UnimplementedQueueServiceServer) ConfigureQueue(context.Context, *ConfigureQueueRequest) (*ConfigureQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ConfigureQueue not implemented")
@@ -580,6 +598,24 @@ func _QueueService_LookupMessage_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(QueueServiceServer).LookupMessage(ctx, req.(*LookupMessageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _QueueService_PeekMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PeekMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueueServiceServer).PeekMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueueService_PeekMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueueServiceServer).PeekMessages(ctx, req.(*PeekMessagesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -812,6 +848,10 @@ var QueueService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LookupMessage",
 			Handler:    _QueueService_LookupMessage_Handler,
+		},
+		{
+			MethodName: "PeekMessages",
+			Handler:    _QueueService_PeekMessages_Handler,
 		},
 		{
 			MethodName: "ConfigureQueue",

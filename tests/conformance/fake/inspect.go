@@ -1,0 +1,53 @@
+package fake
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"postrider.dev/pkg/apierr"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+)
+
+func (c *control) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequest) (*queuev1.PeekMessagesResponse, error) {
+	tenant, end := c.begin(ctx, req)
+	defer end()
+	q, err := c.need(tenant, req.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	if req.GetShard() > 0 {
+		return nil, apierr.InvalidArgument("OUT_OF_RANGE", "shard", "the queue has fewer")
+	}
+	limit := int(req.GetLimit())
+	if limit == 0 {
+		limit = 10
+	}
+	look := slices.Clone(q.messages)
+	from, _ := strconv.ParseInt(req.GetFrom(), 10, 64)
+	look = slices.DeleteFunc(look, func(m *message) bool {
+		return m.offset < from || req.GetPartition() != "" && m.item.GetPartition() != req.GetPartition()
+	})
+	head := int64(len(q.messages))
+	resp := &queuev1.PeekMessagesResponse{FromOffset: from, NextOffset: max(from, head), Head: head}
+	if over := len(look) - limit; over > 0 && req.GetFrom() == "latest" {
+		look = look[over:]
+		resp.FromOffset = look[0].offset
+	}
+	size := 0
+	for _, m := range look {
+		size += proto.Size(m.item)
+		if n := len(resp.GetMessages()); n == limit || n > 0 && req.GetMaxBytes() > 0 && size > int(req.GetMaxBytes()) {
+			resp.NextOffset = m.offset
+			break
+		}
+		resp.Messages = append(resp.Messages, &queuev1.PeekedMessage{
+			MessageId: m.id, Partition: m.item.GetPartition(), Offset: m.offset, Payload: m.item.GetPayload(), ContentType: m.item.GetContentType(),
+			Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), CreatedAt: timestamppb.New(m.createdAt),
+		})
+	}
+	return resp, nil
+}
