@@ -41,6 +41,8 @@ type PushResult struct {
 	Offset int64
 	// AvailableAt is when a delayed message is due; zero: it is in the log.
 	AvailableAt time.Time
+	// Buffered says that the message is durable on one host's disk and has no place in the log yet: MessageID is a pending id, and Offset is 0.
+	Buffered bool
 	// Duplicate says that the idempotency key was seen before; MessageID is the first one's.
 	Duplicate bool
 	// Err is set when this message was refused; the others of the call were not harmed.
@@ -48,9 +50,19 @@ type PushResult struct {
 }
 
 // Push appends messages to a queue in one commit and returns when they are durable, one result a message. Concurrent calls share frames of one
-// stream, not their fate. An error is returned when the whole call failed; refused messages have their own in the results.
+// stream, not their fate. An error is returned when the whole call failed; refused messages have their own in the results. While the database is away or
+// in maintenance the messages may be buffered instead.
 func (c *Client) Push(ctx context.Context, queue string, messages ...Message) ([]PushResult, error) {
-	req := &queuev1.PushRequest{Queue: queue, Items: make([]*queuev1.PushItem, len(messages))}
+	return c.pushMessages(ctx, queue, queuev1.PushRequire_PUSH_REQUIRE_UNSPECIFIED, messages)
+}
+
+// PushCommitted is Push that takes no Buffered for an answer: while messages would be buffered it waits and asks again, until ctx ends.
+func (c *Client) PushCommitted(ctx context.Context, queue string, messages ...Message) ([]PushResult, error) {
+	return c.pushMessages(ctx, queue, queuev1.PushRequire_PUSH_REQUIRE_COMMITTED, messages)
+}
+
+func (c *Client) pushMessages(ctx context.Context, queue string, require queuev1.PushRequire, messages []Message) ([]PushResult, error) {
+	req := &queuev1.PushRequest{Queue: queue, Require: require, Items: make([]*queuev1.PushItem, len(messages))}
 	if c.listening.Load() > 0 {
 		req.Origin = c.origin
 	}
@@ -76,7 +88,8 @@ func (c *Client) Push(ctx context.Context, queue string, messages ...Message) ([
 	for i, r := range resp.GetResults() {
 		results[i] = PushResult{
 			MessageID: r.GetMessageId(), Offset: r.GetOffset(),
-			Duplicate: r.GetStatus() == queuev1.PushStatus_PUSH_STATUS_DUPLICATE, Err: fromItem(r.GetError()),
+			Duplicate: r.GetStatus() == queuev1.PushStatus_PUSH_STATUS_DUPLICATE,
+			Buffered:  r.GetStatus() == queuev1.PushStatus_PUSH_STATUS_BUFFERED, Err: fromItem(r.GetError()),
 		}
 		if r.GetAvailableAt() != nil {
 			results[i].Offset, results[i].AvailableAt = -1, r.GetAvailableAt().AsTime()
@@ -101,7 +114,9 @@ func (c *Client) pushRequest(ctx context.Context, req *queuev1.PushRequest, keye
 			return nil, err
 		}
 		if errors.Is(err, ErrOutcomeUnknown) && !req.GetResent() {
-			req = &queuev1.PushRequest{Queue: req.GetQueue(), Items: req.GetItems(), Origin: req.GetOrigin(), Resent: true} // the first one may still be read
+			req = &queuev1.PushRequest{ // the first one may still be read
+				Queue: req.GetQueue(), Items: req.GetItems(), Origin: req.GetOrigin(), Require: req.GetRequire(), Resent: true,
+			}
 		}
 		if !sleep(ctx, rand.N(pause)+1) { //nolint:gosec // G404: jitter needs spread, not secrecy
 			return nil, err

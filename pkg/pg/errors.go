@@ -78,6 +78,17 @@ func IsConnectionLost(err error) bool {
 	return ok
 }
 
+// IsUnavailable says that it was the server, or the way to it, and not the statement: the connection was lost or could not be made, the server is going
+// down or starting, has no connection left, is read-only (a standby, or an old primary), or its disk is full or broken. Another statement would have met
+// the same. Whether this one took effect is another question: IsOutcomeUnknown.
+func IsUnavailable(err error) bool {
+	switch Code(err) {
+	case "25006", "53100", "58030":
+		return true
+	}
+	return IsTooManyConnections(err) || IsConnectionLost(err)
+}
+
 // IsRetryable says that the whole transaction did nothing and may succeed when run again: it lost against another, waited too long for a lock, or the
 // server or the way to it was gone before COMMIT was sent.
 func IsRetryable(err error) bool {

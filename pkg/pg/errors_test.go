@@ -32,6 +32,7 @@ func classes(err error) string {
 		{"lost", pg.IsConnectionLost(err)},
 		{"unknown", pg.IsOutcomeUnknown(err)},
 		{"retryable", pg.IsRetryable(err)},
+		{"unavailable", pg.IsUnavailable(err)},
 	} {
 		if c.is {
 			s.WriteString(" " + c.name)
@@ -49,10 +50,14 @@ func TestServersErrorsAreClassified(t *testing.T) {
 		"INSERT INTO bank.accounts VALUES (3, 'much too long name', 1)": " data",
 		"SELECT 1/0":                  " data",
 		"SELECT nothing FROM nowhere": "",
-		"DO $$ BEGIN RAISE serialization_failure; END $$": " serialization retryable",
-		"DO $$ BEGIN RAISE deadlock_detected; END $$":     " serialization retryable",
-		"DO $$ BEGIN RAISE lock_not_available; END $$":    " locktimeout retryable",
-		"DO $$ BEGIN RAISE admin_shutdown; END $$":        " shutdown lost retryable",
+		"DO $$ BEGIN RAISE serialization_failure; END $$":     " serialization retryable",
+		"DO $$ BEGIN RAISE deadlock_detected; END $$":         " serialization retryable",
+		"DO $$ BEGIN RAISE lock_not_available; END $$":        " locktimeout retryable",
+		"DO $$ BEGIN RAISE read_only_sql_transaction; END $$": " unavailable",
+		"DO $$ BEGIN RAISE disk_full; END $$":                 " unavailable",
+		"DO $$ BEGIN RAISE too_many_connections; END $$":      " retryable unavailable",
+		"DO $$ BEGIN RAISE out_of_memory; END $$":             "", // it may be the statement's own fault
+		"DO $$ BEGIN RAISE admin_shutdown; END $$":            " shutdown lost retryable unavailable",
 	} {
 		_, err := db.Exec(t.Context(), sql)
 		require.Error(t, err, sql)
@@ -105,7 +110,7 @@ func TestAbsentServerIsALostConnection(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{"postgres://u@127.0.0.1:1/d", "postgres://u@/d?host=/tmp/absent"} {
 		_, err := pgx.Connect(t.Context(), dsn)
-		require.Equal(t, " lost retryable", classes(err), "%v", err)
+		require.Equal(t, " lost retryable unavailable", classes(err), "%v", err)
 	}
 }
 

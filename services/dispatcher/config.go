@@ -32,6 +32,9 @@ type Config struct {
 	QueuedBytes    int64 `env:"QUEUED_BYTES" doc:"bytes of pushes that wait for a commit; more are refused with RESOURCE_EXHAUSTED"`
 	QueuedRequests int   `env:"QUEUED_REQUESTS" doc:"requests that wait for a commit; more are refused with RESOURCE_EXHAUSTED"`
 	ParkedPops     int   `env:"PARKED_POPS" doc:"pops that may wait at one time; more are refused with RESOURCE_EXHAUSTED"`
+
+	SpoolDir   string `env:"SPOOL_DIR" doc:"folder, of this process alone, for pushes that come while the database is away or in maintenance; empty: they are refused"`
+	SpoolBytes int64  `env:"SPOOL_BYTES" doc:"disk that the spool may take (1 MiB to 1 TiB); pushes that would pass it are refused with SPOOL_FULL"`
 }
 
 // Defaults returns the settings of a dispatcher that is told nothing.
@@ -53,6 +56,7 @@ func Defaults() Config {
 		QueuedBytes:    e.QueuedBytes,
 		QueuedRequests: e.QueuedRequests,
 		ParkedPops:     e.ParkedPops,
+		SpoolBytes:     1 << 30,
 	}
 }
 
@@ -77,6 +81,7 @@ func (c Config) Validate() error {
 		config.Between("QUEUED_BYTES", c.QueuedBytes, 1<<20, 1<<40),
 		config.Between("QUEUED_REQUESTS", c.QueuedRequests, 16, 1<<24),
 		config.Between("PARKED_POPS", c.ParkedPops, 1, 1<<24),
+		config.Between("SPOOL_BYTES", c.SpoolBytes, 1<<20, 1<<40),
 	)
 }
 

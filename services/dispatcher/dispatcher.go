@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -26,6 +27,7 @@ import (
 	"postrider.dev/services/dispatcher/internal/link"
 	"postrider.dev/services/dispatcher/internal/loop"
 	"postrider.dev/services/dispatcher/internal/server"
+	"postrider.dev/services/dispatcher/internal/spool"
 	"postrider.dev/services/dispatcher/internal/store"
 	"postrider.dev/services/dispatcher/migrations"
 )
@@ -91,6 +93,7 @@ type service struct {
 	back   []run.Part // what must outlive the listener
 	hints  *hints
 	modes  *modes.Watch
+	spool  *spool.Log // nil: none
 }
 
 // build makes everything that runs. What listens is open when it returns nil.
@@ -106,14 +109,27 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 	}
 	st, behind := store.New(hot), store.New(cold)
 	control := store.NewControl(behind, enc, dec).WithDefaults(queue.Defaults{Retention: cfg.DefaultRetention})
-	s.engine, err = engine.New(ctx, engine.Parts{
-		Store: st, Control: control, Encoder: enc, Decoder: dec, Hints: s.hints, Clock: env.Clock, Log: env.Log, Metrics: env.Metrics,
-	}, cfg.engine())
-	if err != nil {
-		return nil, err
-	}
 	s.modes = modes.New(env, "dispatcher", cfg.ModesRefresh, s.hints.attached,
 		func(ctx context.Context) (modes.Modes, error) { return modes.Read(ctx, cold) })
+	parts := engine.Parts{
+		Store: st, Control: control, Encoder: enc, Decoder: dec, Hints: s.hints, Clock: env.Clock, Log: env.Log, Metrics: env.Metrics,
+		Maintenance: s.maintenance,
+	}
+	if err := s.openSpool(&parts); err != nil {
+		return nil, err
+	}
+	if s.engine, err = engine.New(ctx, parts, cfg.engine()); err == nil {
+		err = s.serveWith(ctx, hot, behind, control)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.closeSpool())
+	}
+	return s, nil
+}
+
+// serveWith makes what is around the engine.
+func (s *service) serveWith(ctx context.Context, hot *pg.DB, behind *store.Store, control *store.Control) (err error) {
+	cfg, env := s.cfg, s.env
 	s.back = []run.Part{
 		{Name: "engine", Run: s.engine.Run},
 		{Name: "modes", Run: s.modes.Run},
@@ -126,20 +142,21 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 	}
 	ready := httpserver.NewReadiness()
 	ready.Add("database", degraded(hot.Ready))
+	ready.Add("spool", degraded(s.spoolReady))
 	if s.admin, err = httpserver.NewAdmin(ctx, env, "dispatcher", cfg.AdminAddr, cfg.ClusterSecret, ready); err != nil {
-		return nil, err
+		return err
 	}
 	s.back = append(s.back, run.Part{Name: "admin", Run: s.admin.Run})
 	if err := s.listen(ctx, ready, control); err != nil {
 		s.admin.Close()
-		return nil, err
+		return err
 	}
 	if err := s.attach(hot); err != nil {
 		s.admin.Close()
 		s.rpc.Close()
-		return nil, err
+		return err
 	}
-	return s, nil
+	return nil
 }
 
 // listen opens the internal listener with both its services.
@@ -156,7 +173,8 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 		return err
 	}
 	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(control, s.engine.Catalog(), s.engine.Rates(), s.engine))
-	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, server.NewExchange(s.engine, s.engine, s.modes, s.env.Clock, s.env.Log, s.rpc.Draining()))
+	exchange := server.NewExchange(s.engine, s.engine, s.modes, s.env.Clock, s.env.Log, s.rpc.Draining())
+	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, exchange.On(s.cfg.Host()))
 	return nil
 }
 
@@ -200,7 +218,7 @@ func (s *service) advertised() string {
 // run serves and drains: the listener first, while the engine still commits what is in flight.
 func (s *service) run(ctx context.Context) error {
 	s.env.Log.Info("dispatcher serves", zap.Stringer(obs.KeyAddr, s.rpc.Addr()))
-	return run.Layers(ctx, s.back, []run.Part{{Name: "grpc", Run: s.rpc.Run}})
+	return errors.Join(run.Layers(ctx, s.back, []run.Part{{Name: "grpc", Run: s.rpc.Run}}), s.closeSpool())
 }
 
 // degraded makes a failing check no reason to be taken out: nobody else would reach the database either, and pushes may wait for it.

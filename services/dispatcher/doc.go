@@ -34,5 +34,5 @@
 // # What it never does
 //
 // It does not authenticate clients (ingress does), does not hold a lock while it waits for anybody, does not refuse from memory, does not answer before
-// COMMIT, does not need another dispatcher, and keeps nothing on disk.
+// COMMIT (or the spool's fsync), does not need another dispatcher, and keeps nothing on disk but its spool: pushes that the database cannot take now.
 package dispatcher

@@ -99,6 +99,10 @@ func (c overGRPC) RevokeAPIKey(ctx context.Context, req *adminv1.RevokeAPIKeyReq
 	return c.admin.RevokeAPIKey(ctx, req)
 }
 
+func (c overGRPC) GetSpool(ctx context.Context, req *adminv1.GetSpoolRequest) (*adminv1.GetSpoolResponse, error) {
+	return c.admin.GetSpool(ctx, req)
+}
+
 func (c overGRPC) GetModes(ctx context.Context, req *adminv1.GetModesRequest) (*adminv1.GetModesResponse, error) {
 	return c.admin.GetModes(ctx, req)
 }

@@ -114,6 +114,11 @@ func (c overREST) RevokeAPIKey(ctx context.Context, req *adminv1.RevokeAPIKeyReq
 	return resp, c.call(ctx, http.MethodDelete, "/v1/admin/keys/"+url.PathEscape(req.GetId()), req, resp, "id")
 }
 
+func (c overREST) GetSpool(ctx context.Context, req *adminv1.GetSpoolRequest) (*adminv1.GetSpoolResponse, error) {
+	resp := &adminv1.GetSpoolResponse{}
+	return resp, c.call(ctx, http.MethodGet, "/v1/admin/spool", req, resp)
+}
+
 func (c overREST) GetModes(ctx context.Context, req *adminv1.GetModesRequest) (*adminv1.GetModesResponse, error) {
 	resp := &adminv1.GetModesResponse{}
 	return resp, c.call(ctx, http.MethodGet, "/v1/admin/modes", req, resp)

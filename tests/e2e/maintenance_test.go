@@ -119,3 +119,58 @@ func TestAForgedHintChangesNoMode(t *testing.T) {
 		require.False(t, m.GetEnabled(), m.GetMode())
 	}
 }
+
+func TestMaintenanceBuffersPushesOnTheirHostAndBringsThemBackInTheirOrder(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	f := fleet.Start(t, fleet.Options{Hosts: 2, RedisURL: redistest.Start(t).URL(), Change: func(n int, cfg *stack.Config) {
+		readModesEvery(300*time.Millisecond)(n, cfg)
+		cfg.Dispatcher.SpoolDir = fmt.Sprintf("%s/host-%d", folder, n)
+	}})
+	a, b := f.Client(t, 0), f.Client(t, 1)
+	mustPush(t, a, "orders", "p", "1")
+	_, err := b.SetMode(t.Context(), "maintenance", true, "upgrade")
+	require.NoError(t, err)
+	eventually(t, func() error {
+		spools, err := a.Spools(t.Context())
+		for _, s := range spools {
+			if s.GetState() != "buffering" || s.GetReason() != "maintenance" {
+				err = fmt.Errorf("%v", s)
+			}
+		}
+		return err
+	})
+
+	var told []string
+	for _, payload := range []string{"2", "3", "4"} {
+		results, err := a.Push(t.Context(), "orders", postrider.Message{Partition: "p", Payload: []byte(payload)})
+		require.NoError(t, err)
+		require.True(t, results[0].Buffered)
+		told = append(told, results[0].MessageID)
+	}
+	_, err = a.Queues().Push(t.Context(), &queuev1.PushRequest{
+		Queue: "orders", Require: queuev1.PushRequire_PUSH_REQUIRE_COMMITTED, Items: []*queuev1.PushItem{{Payload: []byte("no")}},
+	})
+	require.ErrorContains(t, err, "only be buffered")
+	held := mustPop(t, b, "orders", postrider.PopOptions{Batch: 10})
+	require.Equal(t, []string{"1"}, payloads(held), "pops go on, and nothing new reaches the database")
+	_, err = held.Ack(t.Context())
+	require.NoError(t, err)
+	_, err = b.SetMode(t.Context(), "maintenance", false, "")
+	require.NoError(t, err)
+	later, err := a.PushCommitted(t.Context(), "orders", postrider.Message{Partition: "p", Payload: []byte("5")})
+	require.NoError(t, err)
+	require.False(t, later[0].Buffered)
+
+	got := []string{}
+	for len(got) < 4 {
+		lease := mustPop(t, b, "orders", postrider.PopOptions{Batch: 10})
+		got = append(got, payloads(lease)...)
+		_, err = lease.Ack(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"2", "3", "4", "5"}, got)
+	found, err := b.LookupID(t.Context(), "orders", told[1])
+	require.NoError(t, err)
+	require.Equal(t, "3", string(found.GetPayload()), "what its producer was told finds it")
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -127,10 +128,24 @@ func newHost(t testing.TB, bin *Binaries, n int, env []string, ports listeners, 
 		reached = through(fmt.Sprintf("dispatcher %d", n+1), dispatcher)
 	}
 	h.Dispatcher = newProcess(t, bin, "dispatcher", n, ports.open(t), with("POSTRIDER_DISPATCHER_ADDR="+dispatcher,
-		"POSTRIDER_DISPATCHER_ADVERTISE_ADDR="+reached, "POSTRIDER_DISPATCHER_MESHHINT_ADDR="+sidecar))
+		"POSTRIDER_DISPATCHER_ADVERTISE_ADDR="+reached, "POSTRIDER_DISPATCHER_MESHHINT_ADDR="+sidecar, spoolOf(env, n)))
 	h.Ingress = newProcess(t, bin, "ingress", n, ports.open(t), with("POSTRIDER_INGRESS_HTTP_ADDR="+httpAddr,
 		"POSTRIDER_INGRESS_GRPC_ADDR="+grpcAddr, "POSTRIDER_INGRESS_MESHHINT_ADDR="+sidecar, "POSTRIDER_INGRESS_ADMIN_KEY="+AdminKey))
 	return h
+}
+
+const spoolDir = "POSTRIDER_DISPATCHER_SPOOL_DIR="
+
+// Spool gives each dispatcher of a fleet of processes a spool, each in a folder of its own under dir.
+func Spool(dir string) string { return spoolDir + dir }
+
+func spoolOf(extra []string, host int) string {
+	for _, setting := range extra {
+		if dir, ok := strings.CutPrefix(setting, spoolDir); ok {
+			return spoolDir + filepath.Join(dir, fmt.Sprintf("host-%d", host+1))
+		}
+	}
+	return spoolDir
 }
 
 // Client talks to the hosts given by index, or to all.

@@ -34,7 +34,7 @@ CREATE TABLE dispatcher.dead_letters (
     last_error text DEFAULT ''::text NOT NULL,
     failed_at timestamp with time zone NOT NULL,
     redriven_at timestamp with time zone,
-    CONSTRAINT dead_letters_reason_ck CHECK ((reason = ANY (ARRAY['attempts'::text, 'expired'::text, 'rejected'::text, 'trimmed'::text])))
+    CONSTRAINT dead_letters_reason_ck CHECK ((reason = ANY (ARRAY['attempts'::text, 'expired'::text, 'rejected'::text, 'trimmed'::text, 'refused'::text])))
 );
 ALTER TABLE ONLY dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERNAL;
 
@@ -202,6 +202,12 @@ ALTER TABLE ONLY dispatcher.segments ALTER COLUMN partitions SET STORAGE EXTERNA
 ALTER TABLE ONLY dispatcher.segments ALTER COLUMN sizes SET STORAGE EXTERNAL;
 ALTER TABLE ONLY dispatcher.segments ALTER COLUMN body SET STORAGE EXTERNAL;
 
+CREATE TABLE dispatcher.service_keys (
+    key uuid NOT NULL,
+    created_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000', vacuum_truncate='false');
+
 CREATE TABLE dispatcher.settled_chunks (
     key uuid NOT NULL,
     encoding smallint NOT NULL,
@@ -280,6 +286,9 @@ ALTER TABLE ONLY dispatcher.retries
 
 ALTER TABLE ONLY dispatcher.segments
     ADD CONSTRAINT segments_shard_id_base_offset_pk PRIMARY KEY (shard_id, base_offset);
+
+ALTER TABLE ONLY dispatcher.service_keys
+    ADD CONSTRAINT service_keys_key_pk PRIMARY KEY (key);
 
 ALTER TABLE ONLY dispatcher.settled_chunks
     ADD CONSTRAINT settled_chunks_key_pk PRIMARY KEY (key);

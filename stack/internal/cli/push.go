@@ -26,7 +26,7 @@ func newPush(g *globals) *cobra.Command {
 	var m postrider.Message
 	var headers []string
 	var at string
-	var lines bool
+	var lines, committed bool
 	cmd := &cobra.Command{
 		Use:   "push QUEUE [PAYLOAD]",
 		Short: "Append a message to a queue; without PAYLOAD or with - it is read from standard input",
@@ -42,8 +42,8 @@ func newPush(g *globals) *cobra.Command {
 			if m.DeliverAt, err = parseAt(at); err != nil {
 				return err
 			}
-			if lines && (len(args) > 1 || m.ClientID != "" || m.IdempotencyKey != "") {
-				return fmt.Errorf("%w: --lines takes payloads from standard input, without --client-id and --idempotency-key", ErrUsage)
+			if lines && (len(args) > 1 || m.ClientID != "" || m.IdempotencyKey != "" || committed) {
+				return fmt.Errorf("%w: --lines takes payloads from standard input, without --client-id, --idempotency-key and --require-committed", ErrUsage)
 			}
 			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
 				if lines {
@@ -52,7 +52,7 @@ func newPush(g *globals) *cobra.Command {
 				if m.Payload, err = g.payload(args[1:]); err != nil {
 					return err
 				}
-				return g.pushOne(ctx, c, args[0], m)
+				return g.pushOne(ctx, c, args[0], m, committed)
 			})
 		},
 	}
@@ -65,6 +65,7 @@ func newPush(g *globals) *cobra.Command {
 	f.StringVar(&at, "at", "", "deliver at this RFC 3339 time, such as 2030-01-02T15:04:05Z; not beside --delay")
 	cmd.MarkFlagsMutuallyExclusive("delay", "at")
 	f.StringArrayVarP(&headers, "header", "H", nil, "name=value; may be repeated")
+	f.BoolVar(&committed, "require-committed", false, "wait until the message has a place in the log, rather than have it buffered")
 	f.BoolVar(&lines, "lines", false, "each line of standard input is a message")
 	return cmd
 }
@@ -105,8 +106,12 @@ func (g *globals) payload(args []string) ([]byte, error) {
 	return text, nil
 }
 
-func (g *globals) pushOne(ctx context.Context, c *postrider.Client, queue string, m postrider.Message) error {
-	results, err := c.Push(ctx, queue, typed(m))
+func (g *globals) pushOne(ctx context.Context, c *postrider.Client, queue string, m postrider.Message, committed bool) error {
+	push := c.Push
+	if committed {
+		push = c.PushCommitted
+	}
+	results, err := push(ctx, queue, typed(m))
 	if err != nil {
 		return err
 	}
@@ -119,13 +124,20 @@ func (g *globals) pushOne(ctx context.Context, c *postrider.Client, queue string
 		what = "duplicate of"
 	}
 	shown := map[string]any{"message_id": r.MessageID, "duplicate": r.Duplicate}
-	if r.AvailableAt.IsZero() {
+	switch {
+	case r.Buffered:
+		shown["buffered"] = true
+	case r.AvailableAt.IsZero():
 		shown["offset"] = r.Offset
-	} else {
+	default:
 		shown["available_at"] = r.AvailableAt
 	}
 	if g.output == "json" {
 		return g.printJSON(shown)
+	}
+	if r.Buffered {
+		_, err = fmt.Fprintf(g.Out, "buffered %s on the host's disk until the database takes it\n", r.MessageID)
+		return err
 	}
 	if !r.AvailableAt.IsZero() {
 		_, err = fmt.Fprintf(g.Out, "%s %s, due at %s\n", what, r.MessageID, r.AvailableAt.Format(time.RFC3339))

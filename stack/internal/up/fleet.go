@@ -90,7 +90,7 @@ func startHost(o Options, n int, environ []string) (*host, error) {
 		ready: make(chan struct{}), exited: make(chan struct{}),
 	}
 	h.cmd = exec.Command(o.Program, "host") //nolint:noctx // this program itself; stopAll ends it
-	h.cmd.Env = append(append(append([]string{}, environ...), PortsOf(o.Port, n).environ(true)...), fmt.Sprintf("POSTRIDER_HOST_ID=host-%d", n+1))
+	h.cmd.Env = append(append(append([]string{}, environ...), PortsOf(o.Port, n).environ(true)...), fmt.Sprintf("POSTRIDER_HOST_ID=host-%d", n+1), o.spoolOf(n))
 	h.cmd.Stderr = log
 	bindToParent(h.cmd)
 	out, err := h.cmd.StdoutPipe()

@@ -82,7 +82,7 @@ func Run(ctx context.Context, clk clock.Clock, o Options) error {
 	if o.Hosts > 1 {
 		return runFleet(ctx, clk, o, environ, ready)
 	}
-	environ = append(environ, PortsOf(o.Port, 0).environ(false)...)
+	environ = append(append(environ, PortsOf(o.Port, 0).environ(false)...), o.spoolOf(0))
 	return RunHost(ctx, environ, o.Logs, func(stack.Config) { ready() })
 }
 
@@ -100,6 +100,16 @@ func retention(environ []string) (kept string, ok bool) {
 		}
 	}
 	return kept, ok
+}
+
+// spoolOf is the setting of the nth host's spool: a folder of its own, under the data folder or where the environment says.
+func (o Options) spoolOf(n int) string {
+	const name = "POSTRIDER_DISPATCHER_SPOOL_DIR"
+	base := getenv(o.Environ, name)
+	if base == "" {
+		base = filepath.Join(o.Dir, "spool")
+	}
+	return name + "=" + filepath.Join(base, fmt.Sprintf("host-%d", n+1))
 }
 
 // secrets are the admin key and the cluster secret: from the environment, or kept in the data folder, or made now.

@@ -53,7 +53,7 @@ func (e *Engine) withQueue(ctx context.Context, name queueName, fn func(*catalog
 func (e *Engine) resolve(ctx context.Context, name queueName) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Patience) // it is read for others too
 	defer cancel()
-	q, err := e.queue(ctx, name.tenant, name.name, true)
+	q, err := e.queueForPush(ctx, name.tenant, name.name)
 	e.serveArrivals(name, q, err)
 }
 

@@ -21,6 +21,7 @@ import (
 	"postrider.dev/services/dispatcher/internal/domain/window"
 	"postrider.dev/services/dispatcher/internal/engine/catalog"
 	"postrider.dev/services/dispatcher/internal/engine/segcache"
+	"postrider.dev/services/dispatcher/internal/spool"
 	"postrider.dev/services/dispatcher/internal/store"
 )
 
@@ -43,6 +44,13 @@ type Parts struct {
 	Clock   clock.Clock
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
+
+	// Spool takes pushes while the database is away or in maintenance, and Backlog is what was found in it. Run drives the spool. A nil Spool: such pushes
+	// fail.
+	Spool   *spool.Log
+	Backlog *Backlog
+	// Maintenance says whether that mode is on, and whether that is known yet. nil: never.
+	Maintenance func() (on, known bool)
 }
 
 // Engine is the live part of a dispatcher: what waits, what is in flight, and what is remembered. Run drives it; the verbs may be called from anywhere
@@ -68,6 +76,9 @@ type Engine struct {
 	depths   *depths
 	identity identity
 	due      *dueWatch
+	spool    *spooler // nil: none
+
+	maintenance func() (on, known bool)
 
 	holderSuffix string // tells this process's leases from those of others
 
@@ -133,6 +144,11 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 	for i := range lanes {
 		e.flushLanes[i], e.workLanes[i] = newFlushLane(e), newWorkLane(e)
 	}
+	e.maintenance = parts.Maintenance
+	if e.maintenance == nil {
+		e.maintenance = func() (on, known bool) { return false, true }
+	}
+	e.spool = newSpooler(e, parts)
 	m.watch(parts.Metrics, e)
 	return e, nil
 }
@@ -152,6 +168,11 @@ func (e *Engine) Run(ctx context.Context) error {
 		run.Part{Name: "alarm", Run: e.alarm.run},
 		run.Part{Name: "views", Run: e.views.run},
 		run.Part{Name: "depths", Run: e.depths.run})
+	if e.spool != nil {
+		d := &drainer{spooler: e.spool, lane: newFlushLane(e)}
+		parts = append(parts, run.Part{Name: "drainer", Run: d.run})
+		e.running.Go(func() { _ = e.spool.log.Run(e.base) }) // it never fails, and writes what the lanes still give it
+	}
 	err := run.All(ctx, parts...)
 	e.Drain()
 	e.stopping.Store(true)

@@ -42,11 +42,12 @@ type owner struct {
 
 // commit brings pushes into the log, in transactions of whole pushes, and answers each.
 func (l *flushLane) commit(ctx context.Context, ps []*push) {
+	ps, diverted := l.sort(ps)
 	plain, keyed := byKeys(l.measure(ctx, l.revalidate(ctx, ps)))
 	keyed, later := withoutClashes(keyed)
 	l.try(ctx, l.admit(plain), l.flushPlain)
 	l.try(ctx, keyed, l.flushKeyed)
-	l.putBack(append(l.again, later...))
+	l.putBack(l.divertSorted(diverted, append(l.again, later...)))
 	l.again = nil
 }
 
@@ -77,7 +78,7 @@ func (l *flushLane) revalidate(ctx context.Context, ps []*push) []*push {
 	kept := ps[:0:len(ps)]
 	for _, p := range ps {
 		if seen, ok := l.seen[p.queue.ID]; ok && seen > p.queue.ConfigVersion {
-			if q, err := l.e.queue(ctx, p.tenant, p.name, true); err == nil { // else the flush itself will say what is wrong
+			if q, err := l.e.queueForPush(ctx, p.tenant, p.name); err == nil { // else the flush itself will say what is wrong
 				if err := l.e.place(p, q); err != nil {
 					l.e.finish(p, err)
 					continue
@@ -103,9 +104,18 @@ func (e *refusedError) Error() string { return e.err.Error() }
 
 // try runs flush until it succeeds, is cut in two because of a bad value, or patience ends.
 func (l *flushLane) try(ctx context.Context, ps []*push, flush flushFunc) {
+	began := l.e.clk.Now()
 	for n := 0; len(ps) > 0; n++ {
+		if l.e.spool.isAway() {
+			l.divertAll(ps, nil)
+			return
+		}
 		err := flush(ctx, ps)
 		if err == nil {
+			return
+		}
+		if doubt, ok := errors.AsType[*doubtError](err); ok {
+			l.divertAll(ps, doubt.parts)
 			return
 		}
 		if refused, ok := errors.AsType[*refusedError](err); ok {
@@ -119,12 +129,15 @@ func (l *flushLane) try(ctx context.Context, ps []*push, flush flushFunc) {
 		case pg.IsDataError(err) || errors.Is(err, segment.ErrTooLarge):
 			l.bisect(ctx, ps, err, flush)
 			return
-		case !retryable(err):
+		case !retryable(err) && !l.e.spool.suspect(ctx, err, began.Add(-divertAfter)):
 			l.failAll(ps, l.e.dbError(err))
 			return
 		}
 		l.e.metrics.flushRetries.Inc()
 		l.e.trouble("flush", err)
+		if l.e.spool.suspect(ctx, err, began) {
+			continue
+		}
 		if l.e.pauseBetween(ctx, n) != nil {
 			l.failAll(ps, &UnavailableError{Err: err})
 			return

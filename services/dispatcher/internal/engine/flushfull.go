@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
@@ -48,6 +49,10 @@ func (l *flushLane) measure(ctx context.Context, ps []*push) []*push {
 	for _, p := range ps {
 		if _, known := l.room[p.queue.ID]; !known && p.queue.Config.Limits.Messages > 0 {
 			room, err := l.e.depths.room(ctx, p.queue)
+			if err != nil && l.e.spool != nil && pg.IsUnavailable(err) { // the flush meets the same, and decides
+				kept = append(kept, p)
+				continue
+			}
 			if err != nil {
 				l.e.finish(p, l.e.dbError(err))
 				continue

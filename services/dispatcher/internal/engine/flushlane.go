@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // flushLane gathers pushes while the previous commit is in flight.
@@ -13,6 +14,8 @@ type flushLane struct {
 	seen    map[int64]int64 // newest config_version seen, by queue; belongs to run
 	room    map[int64]int64 // messages that may be appended, of the queues of a batch that limit them; belongs to run
 	again   []*push         // of the batch that is being committed: what goes into the next one; belongs to run
+	waiting []*push         // for the spool to be drained, in order; belongs to run
+	recheck atomic.Bool     // those that wait are to be looked at again
 
 	mu      sync.Mutex // guards the rest
 	pending []*push
@@ -75,11 +78,17 @@ func (l *flushLane) close() {
 	left := l.pending
 	l.pending = nil
 	l.mu.Unlock()
+	l.failAll(l.waiting, ErrDraining)
+	l.waiting = nil
 	l.failAll(left, ErrDraining)
 }
 
 // take returns what goes into the next commit: everything, up to the size of a segment.
 func (l *flushLane) take() []*push {
+	if l.recheck.Swap(false) {
+		l.putBack(l.waiting)
+		l.waiting = nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bytes, messages, n := int64(0), 0, 0

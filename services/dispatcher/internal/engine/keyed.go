@@ -184,6 +184,9 @@ func (c *part) judge(at store.Locked, states []store.KeyState) (refused *push) {
 	c.verdicts = make([]verdict, len(c.offered))
 	replayed := map[*push]bool{}
 	for _, r := range c.requests {
+		if r.p.left() {
+			continue
+		}
 		state := states[r.slot]
 		if state.Err != nil {
 			return r.p
@@ -195,7 +198,7 @@ func (c *part) judge(at store.Locked, states []store.KeyState) (refused *push) {
 	}
 	seen := map[store.KeyID]accepted{} // by this flush
 	for i, o := range c.offered {
-		if replayed[o.p] {
+		if replayed[o.p] || o.p.left() {
 			continue
 		}
 		it, v := &o.p.items[o.item], &c.verdicts[i]
@@ -262,6 +265,9 @@ func (c *part) newKeys(base message.Offset, states []store.KeyState) []store.New
 		if it := &o.p.items[o.item]; it.keyed {
 			keys = append(keys, store.NewKey{Key: it.key, Offset: base + message.Offset(i)})
 		}
+		if o.p.drained != nil { // the id its producer was told finds it
+			keys = append(keys, store.NewKey{Key: store.Key{ID: store.KeyID(o.p.items[o.item].told)}, Offset: base + message.Offset(i)})
+		}
 	}
 	for i, o := range c.offered {
 		v := &c.verdicts[i]
@@ -274,7 +280,7 @@ func (c *part) newKeys(base message.Offset, states []store.KeyState) []store.New
 		}
 	}
 	for _, r := range c.requests {
-		if !states[r.slot].Duplicate {
+		if !states[r.slot].Duplicate && !r.p.left() {
 			keys = append(keys, store.NewKey{Key: c.keys[r.slot], Offset: base, Answer: c.answersOf(r.p)})
 		}
 	}

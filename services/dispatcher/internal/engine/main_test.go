@@ -51,6 +51,7 @@ type nodeOptions struct {
 	cfg   func(*engine.Config)
 	pool  func(*pg.Options)
 	clk   clock.Clock
+	parts func(*engine.Parts)
 }
 
 func database(t testing.TB) string {
@@ -92,9 +93,13 @@ func newNode(t testing.TB, url string, o nodeOptions) *node {
 	if o.clk == nil {
 		o.clk = clock.Real{}
 	}
-	n.Engine, err = engine.New(t.Context(), engine.Parts{
+	parts := engine.Parts{
 		Store: n.store, Control: n.control, Encoder: enc, Decoder: dec, Hints: o.hints, Clock: o.clk, Log: logger(t), Metrics: n.reg,
-	}, cfg)
+	}
+	if o.parts != nil {
+		o.parts(&parts)
+	}
+	n.Engine, err = engine.New(t.Context(), parts, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)

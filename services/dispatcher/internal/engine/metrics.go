@@ -3,6 +3,8 @@ package engine
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"postrider.dev/services/dispatcher/internal/spool"
 )
 
 // metrics are the engine's figures. None has a tenant or queue label.
@@ -20,6 +22,7 @@ type metrics struct {
 	queuedBytes, queued                 prometheus.Gauge
 	frontierStops                       prometheus.Counter
 	full, dropped                       prometheus.Counter
+	spooled, spoolDrained, spoolRefused prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -65,6 +68,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		queued:        gauge("queued_requests", "Requests that wait for a commit."),
 		full:          count("pushes_full_total", "Pushes refused because their queue was full."),
 		dropped:       count("messages_dropped_total", "Messages that retention took before a group had settled them, once for each such group."),
+		spooled:       count("messages_spooled_total", "Messages buffered on this host's disk."),
+		spoolDrained:  count("spool_drained_total", "Requests brought from the spool into the log."),
+		spoolRefused:  count("spool_refused_total", "Buffered messages that their queue did not take: they are dead letters."),
 		frontierStops: count("frontier_stops_total", "Pops that got nothing although there are messages, because a bound of the view was reached."),
 	}
 }
@@ -83,5 +89,24 @@ func (m *metrics) watch(reg prometheus.Registerer, e *Engine) {
 	gauge("body_cache_bytes", "Memory of cached segment bodies.", func() float64 {
 		_, bodies := e.segments.Bytes()
 		return float64(bodies)
+	})
+	stat := func(name, help string, read func(spool.Stats) float64) {
+		gauge(name, help, func() float64 {
+			state, _ := e.Spool() // zero where there is none
+			return read(state.Stats)
+		})
+	}
+	stat("spool_bytes", "Bytes of the spool on disk.", func(s spool.Stats) float64 { return float64(s.Bytes) })
+	stat("spool_records", "Requests in the spool that wait to be drained.", func(s spool.Stats) float64 { return float64(s.Records) })
+	stat("spool_torn_bytes", "Bytes cut off the end of the spool at the start.", func(s spool.Stats) float64 { return float64(s.TornBytes) })
+	stat("spool_damage", "Places of the spool where acknowledged bytes could not be read.", func(s spool.Stats) float64 { return float64(s.Damage) })
+	stat("spool_damaged_files", "Files of the spool that are kept because of damage.", func(s spool.Stats) float64 { return float64(s.DamagedFiles) })
+	stat("spool_failures", "Writes and fsyncs of the spool that failed since the start.", func(s spool.Stats) float64 { return float64(s.Failures) })
+	gauge("spool_oldest_seconds", "Age of the oldest request in the spool.", e.spool.age)
+	gauge("database_away", "1 while pushes go to the spool because the database is away.", func() float64 {
+		if e.spool.isAway() {
+			return 1
+		}
+		return 0
 	})
 }

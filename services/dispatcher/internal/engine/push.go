@@ -43,9 +43,10 @@ type push struct {
 	requestHash uint64
 	arbiter     int // index of the shard that always keeps the request's key
 	keyed       bool
-	squeezed    int  // times it was tried beside others for which there was no room
-	moves       int  // times its queue turned out to be deleted
-	half        bool // one of two that a push was divided into: it has some of the items, results are shared, and the whole has the budgets
+	squeezed    int      // times it was tried beside others for which there was no room
+	moves       int      // times its queue turned out to be deleted
+	drained     *drained // of the spool; nil: of a caller
+	half        bool     // one of two that a push was divided into: it has some of the items, results are shared, and the whole has the budgets
 }
 
 // pushItem is one valid message, ready to be written.
@@ -56,6 +57,7 @@ type pushItem struct {
 	keyed bool
 	key   store.Key
 	later later
+	told  message.PendingID // of an item of the spool
 }
 
 // later is when an item is to be delivered, as it was asked for; the zero value is now.
@@ -88,6 +90,10 @@ func (e *Engine) Push(ctx context.Context, t tenant.ID, req *queuev1.PushRequest
 // the other are appended in that order. ctx bounds the look-up of the queue only: a push that waits for its commit cannot be taken back.
 func (e *Engine) PushAsync(ctx context.Context, t tenant.ID, req *queuev1.PushRequest, answer func(*queuev1.PushResponse, error)) {
 	p := &push{tenant: t, name: req.GetQueue(), req: req, answer: answer}
+	if e.spool == nil && e.inMaintenance() {
+		answer(nil, ErrMaintenance)
+		return
+	}
 	if err := e.charge(p); err != nil { // before it waits for anything
 		answer(nil, err)
 		return

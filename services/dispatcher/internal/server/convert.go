@@ -171,8 +171,12 @@ func partitionOf(p store.Partition) *queuev1.Partition {
 }
 
 func deadLetterOf(queueName string, d store.DeadLetter) *queuev1.DeadLetter {
+	id := message.ID{Shard: d.Shard, Offset: d.Offset}.String()
+	if d.Offset < 0 { // it never had a place in the log
+		id = ""
+	}
 	return &queuev1.DeadLetter{
-		Id: uuid.UUID(d.ID).String(), Queue: queueName, Group: d.Group, MessageId: message.ID{Shard: d.Shard, Offset: d.Offset}.String(),
+		Id: uuid.UUID(d.ID).String(), Queue: queueName, Group: d.Group, MessageId: id,
 		Partition: d.Partition, Offset: int64(d.Offset), Payload: d.Payload, ContentType: d.ContentType, Headers: headersOf(d.Headers),
 		ClientId: d.ClientID, Attempts: int32(d.Failures), Reason: deadReason(d),
 		FailedAt: instant(d.FailedAt), RedrivenAt: instant(d.RedrivenAt), PayloadBytes: int32(d.PayloadBytes), Trimmed: d.Trimmed,

@@ -11,13 +11,19 @@ import (
 
 // Reasons of the hot verbs.
 const (
-	ReasonStaleEpoch = "STALE_EPOCH"
-	ReasonKeyReused  = "IDEMPOTENCY_KEY_REUSED"
-	ReasonOverloaded = "OVERLOADED"
+	ReasonStaleEpoch  = "STALE_EPOCH"
+	ReasonKeyReused   = "IDEMPOTENCY_KEY_REUSED"
+	ReasonOverloaded  = "OVERLOADED"
+	ReasonMaintenance = "MAINTENANCE"
+	ReasonSpoolFull   = "SPOOL_FULL"
+	ReasonBuffering   = "WOULD_BE_BUFFERED"
 	// ReasonLogReplaced is told where a reader has been further than the log goes.
 	ReasonLogReplaced = "LOG_REPLACED"
 	ReasonQueueFull   = "QUEUE_FULL"
 )
+
+// spoolFullRetry is when there may be room again: the database has to come back first.
+const spoolFullRetry = 5 * time.Second
 
 // engineError translates the engine's own errors; nil if err is none of them.
 func engineError(err error) *apierr.Error {
@@ -36,6 +42,12 @@ func engineError(err error) *apierr.Error {
 		return apierr.Unavailable(ReasonDatabaseAway, "the database cannot be reached; the request may be repeated", time.Second).WithCause(err)
 	}
 	switch {
+	case errors.Is(err, engine.ErrWouldBeBuffered):
+		return apierr.Unavailable(ReasonBuffering, "the push requires a commit and would only be buffered now; nothing was done", time.Second)
+	case errors.Is(err, engine.ErrMaintenance):
+		return apierr.Unavailable(ReasonMaintenance, "the fleet is in maintenance, and this dispatcher has no spool; nothing was done", spoolFullRetry)
+	case errors.Is(err, engine.ErrSpoolFull):
+		return apierr.Unavailable(ReasonSpoolFull, "the database cannot take the push now and the spool is full; nothing was done", spoolFullRetry)
 	case errors.Is(err, engine.ErrNotDeduplicated):
 		return apierr.FailedPrecondition(ReasonOutcomeUnknown, "the push was sent before and may have been done; no idempotency key keeps a repeat from being appended again")
 	case errors.Is(err, engine.ErrStaleEpoch):

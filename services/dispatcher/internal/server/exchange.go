@@ -34,6 +34,7 @@ type Exchange struct {
 	engine   Engine
 	modes    Modes
 	logs     Log
+	host     string
 	clk      clock.Clock
 	log      *zap.Logger
 	draining <-chan struct{}
@@ -42,6 +43,12 @@ type Exchange struct {
 // NewExchange returns the service. Its streams end soon after draining is closed.
 func NewExchange(engine Engine, logs Log, m Modes, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
 	return &Exchange{engine: engine, logs: logs, modes: m, clk: clk, log: log, draining: draining}
+}
+
+// On names the host that the service is on.
+func (x *Exchange) On(host string) *Exchange {
+	x.host = host
+	return x
 }
 
 // Exchange implements the contract. Pushes begin in the order they came, the other verbs side by side; results leave as they come, gathered while the previous frame is being

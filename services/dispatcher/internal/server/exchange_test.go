@@ -19,6 +19,7 @@ import (
 	"postrider.dev/pkg/tenant"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/engine"
 )
 
 // byHand is an Engine that answers what the test says, and remembers for whom it was asked.
@@ -64,6 +65,8 @@ func (e *byHand) Release(_ context.Context, t tenant.ID, _ *queuev1.ReleaseReque
 func (*byHand) Undelivered(tenant.ID, string, *queuev1.PopResponse) {}
 
 func (*byHand) Drain() {}
+
+func (*byHand) Spool() (engine.SpoolState, bool) { return engine.SpoolState{}, false }
 
 func (e *byHand) SettleOnly(_ context.Context, t tenant.ID, _ *queuev1.PopRequest) (*queuev1.PopResponse, error) {
 	return &queuev1.PopResponse{}, e.note(t)

@@ -27,6 +27,8 @@ type Engine interface {
 	Undelivered(t tenant.ID, queue string, resp *queuev1.PopResponse)
 	// Drain sends parked pops away.
 	Drain()
+	// Spool returns the state of the spool; false if there is none.
+	Spool() (engine.SpoolState, bool)
 }
 
 // Log reads the logs of queues for subscribers. Its errors are those of domain, store and engine.

@@ -12,6 +12,7 @@ import (
 	"postrider.dev/pkg/tenant"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/engine"
 )
 
 // lastMoment is an engine whose pops are granted just as their client leaves.
@@ -33,6 +34,8 @@ func (e *lastMoment) Undelivered(t tenant.ID, queue string, resp *queuev1.PopRes
 }
 
 func (e *lastMoment) Drain() {}
+
+func (*lastMoment) Spool() (engine.SpoolState, bool) { return engine.SpoolState{}, false }
 
 func (e *lastMoment) SettleOnly(context.Context, tenant.ID, *queuev1.PopRequest) (*queuev1.PopResponse, error) {
 	return &queuev1.PopResponse{}, nil

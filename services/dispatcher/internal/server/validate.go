@@ -39,6 +39,7 @@ func validatePush(r *queuev1.PushRequest) error {
 		queue.CheckName("queue", r.GetQueue()),
 		between("items", len(r.GetItems()), 1, maxItems),
 		queue.CheckOptionalName("idempotency_key", r.GetIdempotencyKey()),
+		known("require", int32(r.GetRequire()), queuev1.PushRequire_name),
 	); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ type Log struct {
 type waiting struct {
 	Entry
 
-	done func(error)
+	done func(seq uint64, err error)
 }
 
 // file is one file of records.
@@ -140,7 +140,7 @@ func (l *Log) Stats() Stats {
 // Append queues a record and returns its sequence number; records get into the log in the order of the calls. done is called exactly once, from Run's
 // goroutine, and MUST NOT block: with nil when the record is durable, or an error matching one of those above. An error of Append itself is ErrFull or
 // ErrClosed, and done is not called. The payload MUST NOT be changed until then.
-func (l *Log) Append(payload []byte, done func(error)) (uint64, error) {
+func (l *Log) Append(payload []byte, done func(seq uint64, err error)) (uint64, error) {
 	if len(payload) == 0 || len(payload) > MaxPayload {
 		return 0, fmt.Errorf("record of %d bytes: %w", len(payload), ErrFull)
 	}
@@ -191,7 +191,7 @@ func (l *Log) writeAll() {
 		}
 		err := l.commit(batch)
 		for _, w := range batch {
-			w.done(err)
+			w.done(w.Seq, err)
 		}
 	}
 }

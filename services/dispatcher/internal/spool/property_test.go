@@ -71,7 +71,7 @@ func (w *world) append() {
 		w.count++
 		payload := fmt.Sprintf("%d:%s", w.count, strings.Repeat("y", w.rand.IntN(200)))
 		p := &placed{err: errors.New("no answer")}
-		seq, err := w.log.Append([]byte(payload), func(err error) { p.err = err })
+		seq, err := w.log.Append([]byte(payload), func(_ uint64, err error) { p.err = err })
 		if err != nil {
 			require.ErrorIs(w.t, err, spool.ErrFull)
 			continue

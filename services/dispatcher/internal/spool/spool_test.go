@@ -50,7 +50,7 @@ func (o *opened) put(t testing.TB, payloads ...string) (seqs []uint64, errs []er
 	t.Helper()
 	for i, p := range payloads {
 		errs = append(errs, nil)
-		seq, err := o.Append([]byte(p), func(err error) { errs[i] = err })
+		seq, err := o.Append([]byte(p), func(_ uint64, err error) { errs[i] = err })
 		errs[i] = err
 		seqs = append(seqs, seq)
 	}
@@ -87,7 +87,7 @@ func TestWhatIsAcknowledgedIsThereAfterACrashInItsOrder(t *testing.T) {
 
 	_, errs := o.put(t, "a", "b", "c")
 	require.Equal(t, []error{nil, nil, nil}, errs)
-	_, err := o.Append([]byte("never written"), func(error) {})
+	_, err := o.Append([]byte("never written"), func(uint64, error) {})
 	require.NoError(t, err)
 
 	again := open(t, o.disk.Crash(nil), spool.Options{})
@@ -313,7 +313,7 @@ func TestARealFolderKeepsRecordsOverManyRuns(t *testing.T) {
 
 		stored := make(chan error, 2)
 		for _, text := range []string{"x", "y"} {
-			_, err = l.Append(fmt.Appendf(nil, "%s%d", text, run), func(err error) { stored <- err })
+			_, err = l.Append(fmt.Appendf(nil, "%s%d", text, run), func(_ uint64, err error) { stored <- err })
 			require.NoError(t, err)
 		}
 		require.NoError(t, errors.Join(<-stored, <-stored))
@@ -325,7 +325,7 @@ func TestARealFolderKeepsRecordsOverManyRuns(t *testing.T) {
 		}
 		stop()
 		require.NoError(t, <-ended)
-		_, err = l.Append([]byte("late"), func(error) {})
+		_, err = l.Append([]byte("late"), func(uint64, error) {})
 		require.ErrorIs(t, err, spool.ErrClosed)
 		require.NoError(t, l.Close())
 	}

@@ -27,7 +27,7 @@ type DeadLetter struct {
 	PayloadBytes int
 	Trimmed      bool // the message was gone when it became a dead letter: there is nothing to redrive
 	Failures     int
-	Reason       string // 'attempts', 'expired' or 'rejected'
+	Reason       string // 'attempts', 'expired', 'rejected', or 'refused': it was buffered and its queue did not take it
 	LastError    string // the last reason a consumer gave
 	FailedAt     time.Time
 	RedrivenAt   time.Time // zero: never

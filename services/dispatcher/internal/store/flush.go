@@ -216,6 +216,17 @@ type Sought struct {
 // ErrTrimmedSince says that a flush that was sought is not in the log, and that the log was trimmed since, so that it may have been.
 var ErrTrimmedSince = errors.New("the log was trimmed since the flush")
 
+// soughtArrays are the columns of find_flush, and all pending ids.
+func soughtArrays(sought []Sought) (shards, known []int64, ids, pending [][16]byte) {
+	for _, a := range sought {
+		shards, known, ids = append(shards, int64(a.Shard)), append(known, int64(a.Known)), append(ids, a.FlushID)
+		for _, id := range a.Pending {
+			pending = append(pending, id)
+		}
+	}
+	return shards, known, ids, pending
+}
+
 // FindFlush says whether a flush whose outcome was unknown is in the database: it is if any of its appends or pending ids is, for they were one
 // transaction. Each append is answered at its index as Flush would have: StatusAppended, or why nothing of it is there. The answer is final: the session
 // that sent the flush is ended and the shards' locks were taken, so nothing can still arrive. Where trimming may have taken it meanwhile the error matches
@@ -224,14 +235,7 @@ func (s *Store) FindFlush(ctx context.Context, sought []Sought) (results []Appen
 	if err := s.endLost(ctx); err != nil {
 		return nil, false, fmt.Errorf("find flush: %w", err)
 	}
-	shards, known, ids := make([]int64, len(sought)), make([]int64, len(sought)), make([][16]byte, len(sought))
-	var pending [][16]byte
-	for i, a := range sought {
-		shards[i], known[i], ids[i] = int64(a.Shard), int64(a.Known), a.FlushID
-		for _, id := range a.Pending {
-			pending = append(pending, id)
-		}
-	}
+	shards, known, ids, pending := soughtArrays(sought)
 	states, there := shardStates{}, map[message.ShardID]Appended{}
 	tails := map[message.ShardID]message.Offset{}
 	err = s.write(ctx, func(conn *pgxpool.Conn) error {

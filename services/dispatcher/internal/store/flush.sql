@@ -66,6 +66,12 @@ SELECT s.shard_id, s.base_offset, s.count, s.created_at
 FROM unnest(@shards::bigint[], @known::bigint[], @flush_ids::uuid[]) AS r(shard_id, known, flush_id)
 JOIN dispatcher.segments s ON s.shard_id = ANY (ARRAY[r.shard_id]) AND s.base_offset >= r.known AND s.flush_id = r.flush_id;
 
+-- name: find_flushes
+-- The same for several flushes of one shard: which of them are in the log.
+SELECT s.flush_id
+FROM unnest(@shards::bigint[], @known::bigint[], @flush_ids::uuid[]) AS r(shard_id, known, flush_id)
+JOIN dispatcher.segments s ON s.shard_id = ANY (ARRAY[r.shard_id]) AND s.base_offset >= r.known AND s.flush_id = r.flush_id;
+
 -- name: find_keys
 SELECT key, "offset", body_hash, answer, created_at
 FROM dispatcher.idempotency_keys
@@ -86,3 +92,24 @@ SET shard_id = excluded.shard_id, "offset" = excluded."offset", body_hash = excl
 DELETE FROM dispatcher.idempotency_keys
 WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM dispatcher.idempotency_keys WHERE created_at < dispatcher.now() - @age::interval LIMIT @most));
+
+-- name: find_service_keys
+SELECT key FROM dispatcher.service_keys WHERE key = ANY (@keys::uuid[]);
+
+-- name: put_service_keys
+-- A key that is there already fails the transaction: two processes, or a session that was given up, did the same work.
+INSERT INTO dispatcher.service_keys (key, created_at)
+SELECT k.key, dispatcher.clock() FROM unnest(@keys::uuid[]) AS k(key);
+
+-- name: confirm_service_keys
+-- The owner has noted the results of all up to the last.
+DELETE FROM dispatcher.service_keys WHERE key >= @first::uuid AND key <= @last::uuid;
+
+-- name: put_refused
+INSERT INTO dispatcher.dead_letters (id, tenant_id, queue_id, group_id, group_name, shard_id, "offset", partition_hash, partition, client_id,
+    content_type, headers, payload, deliveries, failures, reason, last_error, failed_at)
+SELECT d.id, d.tenant_id, d.queue_id, 0, '', d.shard_id, -1, d.partition_hash, d.partition, d.client_id,
+    d.content_type, d.headers, d.payload, 0, 0, 'refused', d.reason, dispatcher.clock()
+FROM unnest(@ids::uuid[], @tenants::text[], @queues::bigint[], @shards::bigint[], @hashes::bigint[], @partitions::text[], @client_ids::text[],
+    @content_types::text[], @headers::bytea[], @payloads::bytea[], @reasons::text[])
+    AS d(id, tenant_id, queue_id, shard_id, partition_hash, partition, client_id, content_type, headers, payload, reason);

@@ -84,16 +84,22 @@ func (s *Store) FlushKeyed(ctx context.Context, appends []KeyedAppend, encode En
 	}
 	err := s.write(ctx, run)
 	if errors.Is(err, errUnknownHead) { // deleted, or the database was restored to an earlier state
-		appends = slices.Clone(appends)
-		for i := range appends {
-			appends[i].Known = 0
-		}
+		appends = unknownHeads(appends)
 		err = s.write(ctx, run)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("flush with keys: %w", err)
 	}
 	return results, nil
+}
+
+// unknownHeads is appends as of somebody who has seen no head.
+func unknownHeads(appends []KeyedAppend) []KeyedAppend {
+	appends = slices.Clone(appends)
+	for i := range appends {
+		appends[i].Known = 0
+	}
+	return appends
 }
 
 // errUnknownHead says that a shard has no row with a head as high as the one known.
@@ -111,21 +117,34 @@ func checkKeyed(appends []KeyedAppend) error {
 }
 
 func (s *Store) flushKeyed(ctx context.Context, conn *pgxpool.Conn, appends []KeyedAppend, encode Encode) ([]Appended, error) {
-	results, at, err := s.lockKeyed(ctx, conn, appends)
+	results, at, err := s.lockKeyed(ctx, conn, appends, nil)
 	if err != nil {
 		return nil, err
 	}
-	var w keyedWrite
 	for i := range appends {
 		if results[i].Status == StatusGone && appends[i].Known > 0 {
 			return nil, errUnknownHead
 		}
+	}
+	writes, err := gatherKeyed(appends, results, at, encode)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.commitKeyed(ctx, conn, writes, results, nil); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// gatherKeyed has the segments made that go to shards that take them.
+func gatherKeyed(appends []KeyedAppend, results []Appended, at lockedKeys, encode Encode) (w keyedWrite, err error) {
+	for i := range appends {
 		if results[i].Status != StatusNothing {
 			continue
 		}
 		rest, err := encode(i, Locked{Base: results[i].Base, Kept: results[i].Kept, Now: at.now}, statesOf(&appends[i], at.keys, at.now))
 		if err != nil {
-			return nil, err
+			return w, err
 		}
 		if rest.Count > 0 {
 			rest.Shard, rest.Known = appends[i].Shard, results[i].Base
@@ -140,10 +159,7 @@ func (s *Store) flushKeyed(ctx context.Context, conn *pgxpool.Conn, appends []Ke
 			w.delayedShards = append(w.delayedShards, int64(appends[i].Shard))
 		}
 	}
-	if err := s.commitKeyed(ctx, conn, w, results); err != nil {
-		return nil, err
-	}
-	return results, nil
+	return w, nil
 }
 
 // keyedWrite is what one keyed flush writes.
@@ -168,8 +184,9 @@ type foundKey struct {
 	createdAt time.Time
 }
 
-// lockKeyed locks the shards and, in a later statement, reads the keys. A shard that would take an append answers StatusNothing and its head.
-func (s *Store) lockKeyed(ctx context.Context, conn *pgxpool.Conn, appends []KeyedAppend) ([]Appended, lockedKeys, error) {
+// lockKeyed locks the shards and, in later statements, reads the keys and what more is asked. A shard that would take an append answers StatusNothing and
+// its head.
+func (s *Store) lockKeyed(ctx context.Context, conn *pgxpool.Conn, appends []KeyedAppend, more func(*pgx.Batch)) ([]Appended, lockedKeys, error) {
 	results := make([]Appended, len(appends))
 	at := lockedKeys{keys: make(map[KeyID]foundKey)}
 	shards, known := make([]int64, len(appends)), make([]int64, len(appends))
@@ -208,6 +225,9 @@ func (s *Store) lockKeyed(ctx context.Context, conn *pgxpool.Conn, appends []Key
 		})
 		return err
 	})
+	if more != nil {
+		more(batch)
+	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, at, fmt.Errorf("lock shards: %w", err)
 	}
@@ -231,8 +251,8 @@ func statesOf(a *KeyedAppend, found map[KeyID]foundKey, now time.Time) []KeyStat
 	return states
 }
 
-// commitKeyed writes the segments, the keys and what is for later, and commits.
-func (s *Store) commitKeyed(ctx context.Context, conn *pgxpool.Conn, w keyedWrite, results []Appended) error {
+// commitKeyed writes the segments, the keys, what is for later, and what more there is, and commits.
+func (s *Store) commitKeyed(ctx context.Context, conn *pgxpool.Conn, w keyedWrite, results []Appended, more func(*pgx.Batch)) error {
 	batch := &pgx.Batch{}
 	if len(w.plain) > 0 {
 		places := make(map[message.ShardID]int, len(results))
@@ -250,6 +270,9 @@ func (s *Store) commitKeyed(ctx context.Context, conn *pgxpool.Conn, w keyedWrit
 	}
 	s.queueKeys(batch, w.keys, w.keyShards)
 	s.queueDelayed(batch, w.delayed, w.delayedShards)
+	if more != nil {
+		more(batch)
+	}
 	batch.Queue("commit")
 	return pg.CommitError(conn.SendBatch(ctx, batch).Close())
 }

@@ -74,6 +74,21 @@ func (s *Store) Now(ctx context.Context) (window.DBTime, error) {
 	return window.DBTimeOf(at), nil
 }
 
+// errReadOnly says that what answers takes no writes.
+var errReadOnly = errors.New("the database is read-only")
+
+// Writable returns nil if the database answers and takes writes.
+func (s *Store) Writable(ctx context.Context) error {
+	var writable bool
+	if err := s.db.QueryRow(ctx, s.sql.text("writable")).Scan(&writable); err != nil {
+		return fmt.Errorf("ask whether the database is there: %w", err)
+	}
+	if !writable {
+		return errReadOnly
+	}
+	return nil
+}
+
 // write runs one transaction that fn sends as batches on one connection; fn passes the error of the last one, the commit, through pg.CommitError.
 // A lock that is not given in time has its holder looked at, and if the holder was ended, fn is run once more. fn MUST leave no transaction
 // open when it returns nil.

@@ -23,3 +23,6 @@ WHERE a.datname = current_database() AND a.usename = session_user
   AND a.application_name LIKE 'postrider-dispatcher/%' AND a.pid <> pg_backend_pid()
   AND a.backend_xid IS NOT NULL AND a.wait_event_type = 'Client'
   AND a.state_change < clock_timestamp() - interval '1 second';
+
+-- name: writable
+SELECT current_setting('transaction_read_only') = 'off';

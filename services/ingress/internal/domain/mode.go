@@ -20,6 +20,3 @@ const (
 
 // ModeNames returns the names of all modes.
 func ModeNames() []string { return []string{Maintenance, PopMaintenance} }
-
-// IsServed reports whether the mode may be set: whether something heeds it.
-func IsServed(mode string) bool { return mode == PopMaintenance }

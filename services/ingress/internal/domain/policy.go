@@ -97,6 +97,7 @@ func adminPolicies() []Policy {
 		admin("GET", "/nodes", "ListNodes", true),
 		admin("GET", "/modes", "GetModes", true),
 		admin("PUT", "/modes/{mode}", "SetMode", true),
+		admin("GET", "/spool", "GetSpool", true),
 	}
 }
 

@@ -25,7 +25,9 @@ const (
 func Rules() []Rule {
 	var all []Rule
 	for message, rules := range map[string][]Rule{
-		"PushRequest":               {name("queue"), list("items", 1, MaxItems), optional(name("idempotency_key")), free("resent"), optional(name("origin"))},
+		"PushRequest": {
+			name("queue"), list("items", 1, MaxItems), optional(name("idempotency_key")), free("resent"), optional(name("origin")), enum("require"),
+		},
 		"PushItem":                  pushItemRules(),
 		"PushStreamRequest":         {list("entries", 1, MaxItems)},
 		"PushStreamRequest.Entry":   {free("request_id"), required(nested("request"))},
@@ -62,6 +64,7 @@ func Rules() []Rule {
 			{Field: "enabled", Check: Flag, Required: true},
 			{Field: "reason", Check: Text, Max: NameBytes},
 		},
+		"GetSpoolRequest": {},
 	} {
 		for _, r := range rules {
 			r.Message = message

@@ -127,7 +127,7 @@ func (t *task) again(err error) error {
 	op := &dispatcherv1.Operation{Tenant: t.op.GetTenant(), Actor: t.op.GetActor(), Op: t.op.GetOp()}
 	if push := t.op.GetPush(); push != nil && t.out { // where the queue ignores keys, only the dispatcher knows
 		op.Op = &dispatcherv1.Operation_Push{Push: &queuev1.PushRequest{
-			Queue: push.GetQueue(), Items: push.GetItems(), IdempotencyKey: push.GetIdempotencyKey(), Resent: true,
+			Queue: push.GetQueue(), Items: push.GetItems(), IdempotencyKey: push.GetIdempotencyKey(), Resent: true, Require: push.GetRequire(),
 		}}
 	}
 	if pop := t.op.GetPop(); pop != nil {

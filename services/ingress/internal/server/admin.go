@@ -43,6 +43,7 @@ type adminService struct {
 	timeout    time.Duration
 	keyChanged func(domain.KeyID)
 	modeSet    func(mode string)
+	spools     func(context.Context) []*adminv1.Spool
 }
 
 func (s *adminService) CreateTenant(ctx context.Context, req *adminv1.CreateTenantRequest) (*adminv1.CreateTenantResponse, error) {
@@ -180,6 +181,10 @@ func (s *adminService) RevokeAPIKey(ctx context.Context, req *adminv1.RevokeAPIK
 	}
 	s.keyChanged(id)
 	return resp, nil
+}
+
+func (s *adminService) GetSpool(ctx context.Context, _ *adminv1.GetSpoolRequest) (*adminv1.GetSpoolResponse, error) {
+	return &adminv1.GetSpoolResponse{Spools: s.spools(ctx)}, nil
 }
 
 func (s *adminService) ListNodes(ctx context.Context, _ *adminv1.ListNodesRequest) (*adminv1.ListNodesResponse, error) {

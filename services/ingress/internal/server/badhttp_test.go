@@ -127,7 +127,9 @@ func badHTTP() map[string]badRequest {
 		"mode_unknown":            {"PUT", "/v1/admin/modes/siesta", `{"enabled":true}`, nil, 400, "ENUM_UNKNOWN"},
 		"mode_enabled_missing":    {"PUT", "/v1/admin/modes/pop_maintenance", `{"reason":"r"}`, nil, 400, "MISSING_FIELD"},
 		"mode_enabled_text":       {"PUT", "/v1/admin/modes/pop_maintenance", `{"enabled":"perhaps"}`, nil, 400, "WRONG_TYPE"},
-		"mode_not_served":         {"PUT", "/v1/admin/modes/maintenance", `{"enabled":true}`, nil, 400, "MODE_NOT_SERVED"},
+		"push_require_unknown":    {"POST", "/v1/queues/q/messages", `{"payload":1,"require":"luck"}`, nil, 400, "ENUM_UNKNOWN"},
+		"push_require_number":     {"POST", "/v1/queues/q/messages", `{"payload":1,"require":1}`, nil, 400, "WRONG_TYPE"},
+		"push_require_in_item":    {"POST", "/v1/queues/q/messages", `{"items":[{"payload":1,"require":"committed"}]}`, nil, 400, "UNKNOWN_FIELD"},
 		"key_expiry_past":         {"POST", "/v1/admin/keys", `{"name":"n","role":"read","expires_at":"2001-01-01T00:00:00Z"}`, nil, 400, "EXPIRES_IN_THE_PAST"},
 		"method_override":         {"POST", "/v1/queues/q/groups", `group=g`, []string{"Content-Type", "application/x-www-form-urlencoded", "X-HTTP-Method-Override", "DELETE"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
 	}

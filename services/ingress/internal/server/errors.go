@@ -37,7 +37,6 @@ const (
 	reasonKeyNotFound     = "KEY_NOT_FOUND"
 	reasonDatabaseAway    = "DATABASE_UNAVAILABLE"
 	reasonExpiryPast      = "EXPIRES_IN_THE_PAST"
-	reasonModeNotServed   = "MODE_NOT_SERVED"
 	reasonResumeGone      = "RESUME_POINT_GONE"
 	reasonSlow            = "SLOW_SUBSCRIBER"
 )

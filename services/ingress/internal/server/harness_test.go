@@ -29,6 +29,7 @@ import (
 	"postrider.dev/pkg/memnet"
 	"postrider.dev/pkg/run"
 	"postrider.dev/pkg/tenant"
+	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
@@ -141,6 +142,10 @@ func (x *fakeExchange) Release(_, _, _, lease string) {
 }
 
 func (x *fakeExchange) Usable() int { return 1 }
+
+func (x *fakeExchange) Spools(context.Context) []*adminv1.Spool {
+	return []*adminv1.Spool{{Host: "h", Address: "h:1", State: "idle", MaxBytes: 1 << 30}}
+}
 
 func (x *fakeExchange) Control(ctx context.Context, _, _ string, _ bool, fn func(context.Context, queuev1.QueueServiceClient) error) error {
 	return fn(ctx, queuev1.NewQueueServiceClient(&recorder{x}))

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/tenant"
 	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	"postrider.dev/services/ingress/internal/domain"
@@ -26,9 +25,6 @@ func (s *adminService) GetModes(ctx context.Context, _ *adminv1.GetModesRequest)
 func (s *adminService) SetMode(ctx context.Context, req *adminv1.SetModeRequest) (*adminv1.SetModeResponse, error) {
 	if v := s.rules.check(req); v != nil {
 		return nil, violation(v)
-	}
-	if !domain.IsServed(req.GetMode()) {
-		return nil, apierr.FailedPrecondition(reasonModeNotServed, "nothing heeds this mode yet")
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -52,7 +52,7 @@ func (v *verbs) preparePush(ctx context.Context, req *queuev1.PushRequest, fault
 	}
 	if len(good) > 0 {
 		op.Op = &dispatcherv1.Operation_Push{Push: &queuev1.PushRequest{
-			Queue: req.GetQueue(), IdempotencyKey: req.GetIdempotencyKey(), Items: good, Resent: req.GetResent(),
+			Queue: req.GetQueue(), IdempotencyKey: req.GetIdempotencyKey(), Items: good, Resent: req.GetResent(), Require: req.GetRequire(),
 		}}
 		p.op = op
 	}

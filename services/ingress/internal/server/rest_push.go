@@ -16,7 +16,8 @@ import (
 	"postrider.dev/services/ingress/internal/server/wire"
 )
 
-// restPush appends the messages of a body. 201: all accepted; 207: some; else the first item's error, with all results.
+// restPush appends the messages of a body. 201: all in the log; 202: all accepted, and on a host's disk for now; 207: some accepted; else the first
+// item's error, with all results.
 func (s *Server) restPush(w http.ResponseWriter, r *http.Request) {
 	req, faults, err := s.readPush(w, r)
 	if err != nil {
@@ -33,6 +34,8 @@ func (s *Server) restPush(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(replayedHeader, "true")
 	}
 	switch refused := firstRefused(resp); {
+	case refused == nil && isBuffered(resp):
+		writeJSON(w, http.StatusAccepted, resp)
 	case refused == nil:
 		writeJSON(w, http.StatusCreated, resp)
 	case allRefused(resp):
@@ -56,7 +59,14 @@ func (s *Server) readPush(w http.ResponseWriter, r *http.Request) (*queuev1.Push
 	if err != nil {
 		return nil, nil, err
 	}
-	req := &queuev1.PushRequest{Queue: param(r, "queue"), IdempotencyKey: key, Resent: push.Resent, Origin: push.Origin, Items: make([]*queuev1.PushItem, len(push.Items))}
+	require, err := requirement(push.Require)
+	if err != nil {
+		return nil, nil, err
+	}
+	req := &queuev1.PushRequest{
+		Queue: param(r, "queue"), IdempotencyKey: key, Resent: push.Resent, Origin: push.Origin, Require: require,
+		Items: make([]*queuev1.PushItem, len(push.Items)),
+	}
 	faults := make([]*queuev1.ItemError, len(push.Items))
 	items := make([]queuev1.PushItem, len(push.Items))
 	for i := range push.Items {
@@ -64,6 +74,18 @@ func (s *Server) readPush(w http.ResponseWriter, r *http.Request) (*queuev1.Push
 		faults[i] = fillItem(&items[i], &push.Items[i], i)
 	}
 	return req, faults, nil
+}
+
+// requirement reads the enum as wire.Decode does.
+func requirement(text string) (queuev1.PushRequire, error) {
+	if text == "" {
+		return queuev1.PushRequire_PUSH_REQUIRE_UNSPECIFIED, nil
+	}
+	v := wire.EnumValue(queuev1.PushRequire(0).Descriptor(), text)
+	if v == nil {
+		return 0, apierr.InvalidArgument(domain.CodeEnum, "require", "has a value that is not known")
+	}
+	return queuev1.PushRequire(v.Number()), nil
 }
 
 // requestKey returns the key that covers the request: of the header or of the body.
@@ -106,6 +128,16 @@ func fillItem(to *queuev1.PushItem, from *jsonscan.Item, i int) *queuev1.ItemErr
 		}
 	}
 	return nil
+}
+
+// isBuffered says that the messages have no place in the log yet. All of a request go the same way.
+func isBuffered(resp *queuev1.PushResponse) bool {
+	for _, r := range resp.GetResults() {
+		if r.GetStatus() == queuev1.PushStatus_PUSH_STATUS_BUFFERED {
+			return true
+		}
+	}
+	return false
 }
 
 func firstRefused(resp *queuev1.PushResponse) *queuev1.ItemError {

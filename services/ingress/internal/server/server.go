@@ -77,8 +77,10 @@ func New(cfg Config, n Needs) (*Server, error) {
 	v := &verbs{rules: r, exchange: n.Exchange, subs: n.Subs, patience: cfg.AnswerTimeout, modes: n.Modes, timeout: cfg.Timeout, clk: n.Clock, draining: n.Draining, answers: n.Answers}
 	return &Server{
 		cfg: cfg, policies: domain.Policies(), access: newAccess(n.Keys, domain.Policies()), verbs: v,
-		queue:  &queueService{verbs: v},
-		admin:  &adminService{rules: r, store: n.Store, clk: n.Clock, timeout: cfg.Timeout, keyChanged: n.KeyChanged, modeSet: n.ModeSet},
+		queue: &queueService{verbs: v},
+		admin: &adminService{
+			rules: r, store: n.Store, clk: n.Clock, timeout: cfg.Timeout, keyChanged: n.KeyChanged, modeSet: n.ModeSet, spools: n.Exchange.Spools,
+		},
 		bodies: semaphore.NewWeighted(bodiesAtOnce * cfg.MaxBodyBytes), ready: n.Ready, clk: n.Clock, log: n.Log, spec: spec, page: page,
 	}, nil
 }

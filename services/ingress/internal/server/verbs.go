@@ -11,6 +11,7 @@ import (
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/tenant"
+	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/engine/answers"
@@ -23,6 +24,7 @@ type Exchange interface {
 	Release(tenant, actor, queue, lease string)
 	Control(ctx context.Context, tenant, queue string, repeat bool, fn func(context.Context, queuev1.QueueServiceClient) error) error
 	Usable() int
+	Spools(ctx context.Context) []*adminv1.Spool
 }
 
 // verbs is the data plane behind both surfaces: it validates, forwards, and knows nothing of how a request came.

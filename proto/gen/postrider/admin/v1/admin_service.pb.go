@@ -1171,6 +1171,229 @@ func (x *SetModeResponse) GetMode() *Mode {
 	return nil
 }
 
+// GetSpoolRequest is empty.
+type GetSpoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSpoolRequest) Reset() {
+	*x = GetSpoolRequest{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSpoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSpoolRequest) ProtoMessage() {}
+
+func (x *GetSpoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSpoolRequest.ProtoReflect.Descriptor instead.
+func (*GetSpoolRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{20}
+}
+
+// GetSpoolResponse lists the spools.
+type GetSpoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Spools        []*Spool               `protobuf:"bytes,1,rep,name=spools,proto3" json:"spools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSpoolResponse) Reset() {
+	*x = GetSpoolResponse{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSpoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSpoolResponse) ProtoMessage() {}
+
+func (x *GetSpoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSpoolResponse.ProtoReflect.Descriptor instead.
+func (*GetSpoolResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetSpoolResponse) GetSpools() []*Spool {
+	if x != nil {
+		return x.Spools
+	}
+	return nil
+}
+
+// Spool is the log on the disk of one dispatcher, for pushes that cannot be committed now.
+type Spool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Host  string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// Address of the dispatcher.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// idle, buffering (new pushes are kept here), draining (what is here goes to the database), off (no folder was given) or unreachable.
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// Why new pushes are kept here: outage or maintenance; empty if they are not.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// On disk, what is already drained of a file among it.
+	Bytes    int64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	MaxBytes int64 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	// Requests that wait to be drained.
+	Records int64 `protobuf:"varint,7,opt,name=records,proto3" json:"records,omitempty"`
+	// When the oldest of them was accepted, by this host's clock.
+	OldestAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=oldest_at,json=oldestAt,proto3" json:"oldest_at,omitempty"`
+	// Since this process began: requests drained, and messages refused by their queue, which are its dead letters now.
+	Drained int64 `protobuf:"varint,9,opt,name=drained,proto3" json:"drained,omitempty"`
+	Refused int64 `protobuf:"varint,10,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Places where acknowledged bytes could not be read, and the files kept because of it.
+	Damage        int32 `protobuf:"varint,11,opt,name=damage,proto3" json:"damage,omitempty"`
+	DamagedFiles  int32 `protobuf:"varint,12,opt,name=damaged_files,json=damagedFiles,proto3" json:"damaged_files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Spool) Reset() {
+	*x = Spool{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Spool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Spool) ProtoMessage() {}
+
+func (x *Spool) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Spool.ProtoReflect.Descriptor instead.
+func (*Spool) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Spool) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Spool) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Spool) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Spool) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Spool) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Spool) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *Spool) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *Spool) GetOldestAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OldestAt
+	}
+	return nil
+}
+
+func (x *Spool) GetDrained() int64 {
+	if x != nil {
+		return x.Drained
+	}
+	return 0
+}
+
+func (x *Spool) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *Spool) GetDamage() int32 {
+	if x != nil {
+		return x.Damage
+	}
+	return 0
+}
+
+func (x *Spool) GetDamagedFiles() int32 {
+	if x != nil {
+		return x.DamagedFiles
+	}
+	return 0
+}
+
 var File_postrider_admin_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
@@ -1250,14 +1473,31 @@ const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"\b_enabled\"?\n" +
 	"\x0fSetModeResponse\x12,\n" +
-	"\x04mode\x18\x01 \x01(\v2\x18.postrider.admin.v1.ModeR\x04mode*K\n" +
+	"\x04mode\x18\x01 \x01(\v2\x18.postrider.admin.v1.ModeR\x04mode\"\x11\n" +
+	"\x0fGetSpoolRequest\"E\n" +
+	"\x10GetSpoolResponse\x121\n" +
+	"\x06spools\x18\x01 \x03(\v2\x19.postrider.admin.v1.SpoolR\x06spools\"\xda\x02\n" +
+	"\x05Spool\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x03R\x05bytes\x12\x1b\n" +
+	"\tmax_bytes\x18\x06 \x01(\x03R\bmaxBytes\x12\x18\n" +
+	"\arecords\x18\a \x01(\x03R\arecords\x127\n" +
+	"\toldest_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\boldestAt\x12\x18\n" +
+	"\adrained\x18\t \x01(\x03R\adrained\x12\x18\n" +
+	"\arefused\x18\n" +
+	" \x01(\x03R\arefused\x12\x16\n" +
+	"\x06damage\x18\v \x01(\x05R\x06damage\x12#\n" +
+	"\rdamaged_files\x18\f \x01(\x05R\fdamagedFiles*K\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_READ\x10\x01\x12\x0e\n" +
 	"\n" +
 	"ROLE_WRITE\x10\x02\x12\x0e\n" +
 	"\n" +
-	"ROLE_ADMIN\x10\x032\xda\a\n" +
+	"ROLE_ADMIN\x10\x032\xca\b\n" +
 	"\fAdminService\x12\x7f\n" +
 	"\fCreateTenant\x12'.postrider.admin.v1.CreateTenantRequest\x1a(.postrider.admin.v1.CreateTenantResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/tenants\x12y\n" +
 	"\vListTenants\x12&.postrider.admin.v1.ListTenantsRequest\x1a'.postrider.admin.v1.ListTenantsResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/admin/tenants\x12|\n" +
@@ -1266,7 +1506,8 @@ const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
 	"\fRevokeAPIKey\x12'.postrider.admin.v1.RevokeAPIKeyRequest\x1a(.postrider.admin.v1.RevokeAPIKeyResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/admin/keys/{id}\x12q\n" +
 	"\tListNodes\x12$.postrider.admin.v1.ListNodesRequest\x1a%.postrider.admin.v1.ListNodesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/nodes\x12n\n" +
 	"\bGetModes\x12#.postrider.admin.v1.GetModesRequest\x1a$.postrider.admin.v1.GetModesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/modes\x12u\n" +
-	"\aSetMode\x12\".postrider.admin.v1.SetModeRequest\x1a#.postrider.admin.v1.SetModeResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\x1a\x16/v1/admin/modes/{mode}B4Z2postrider.dev/proto/gen/postrider/admin/v1;adminv1b\x06proto3"
+	"\aSetMode\x12\".postrider.admin.v1.SetModeRequest\x1a#.postrider.admin.v1.SetModeResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\x1a\x16/v1/admin/modes/{mode}\x12n\n" +
+	"\bGetSpool\x12#.postrider.admin.v1.GetSpoolRequest\x1a$.postrider.admin.v1.GetSpoolResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/spoolB4Z2postrider.dev/proto/gen/postrider/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_postrider_admin_v1_admin_service_proto_rawDescOnce sync.Once
@@ -1281,7 +1522,7 @@ func file_postrider_admin_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_admin_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_postrider_admin_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_postrider_admin_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_postrider_admin_v1_admin_service_proto_goTypes = []any{
 	(Role)(0),                     // 0: postrider.admin.v1.Role
 	(*Tenant)(nil),                // 1: postrider.admin.v1.Tenant
@@ -1304,49 +1545,56 @@ var file_postrider_admin_v1_admin_service_proto_goTypes = []any{
 	(*GetModesResponse)(nil),      // 18: postrider.admin.v1.GetModesResponse
 	(*SetModeRequest)(nil),        // 19: postrider.admin.v1.SetModeRequest
 	(*SetModeResponse)(nil),       // 20: postrider.admin.v1.SetModeResponse
-	nil,                           // 21: postrider.admin.v1.Node.AddressesEntry
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*GetSpoolRequest)(nil),       // 21: postrider.admin.v1.GetSpoolRequest
+	(*GetSpoolResponse)(nil),      // 22: postrider.admin.v1.GetSpoolResponse
+	(*Spool)(nil),                 // 23: postrider.admin.v1.Spool
+	nil,                           // 24: postrider.admin.v1.Node.AddressesEntry
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
 }
 var file_postrider_admin_v1_admin_service_proto_depIdxs = []int32{
-	22, // 0: postrider.admin.v1.Tenant.created_at:type_name -> google.protobuf.Timestamp
+	25, // 0: postrider.admin.v1.Tenant.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: postrider.admin.v1.CreateTenantResponse.tenant:type_name -> postrider.admin.v1.Tenant
 	1,  // 2: postrider.admin.v1.ListTenantsResponse.tenants:type_name -> postrider.admin.v1.Tenant
 	0,  // 3: postrider.admin.v1.APIKey.role:type_name -> postrider.admin.v1.Role
-	22, // 4: postrider.admin.v1.APIKey.created_at:type_name -> google.protobuf.Timestamp
-	22, // 5: postrider.admin.v1.APIKey.expires_at:type_name -> google.protobuf.Timestamp
-	22, // 6: postrider.admin.v1.APIKey.revoked_at:type_name -> google.protobuf.Timestamp
+	25, // 4: postrider.admin.v1.APIKey.created_at:type_name -> google.protobuf.Timestamp
+	25, // 5: postrider.admin.v1.APIKey.expires_at:type_name -> google.protobuf.Timestamp
+	25, // 6: postrider.admin.v1.APIKey.revoked_at:type_name -> google.protobuf.Timestamp
 	0,  // 7: postrider.admin.v1.CreateAPIKeyRequest.role:type_name -> postrider.admin.v1.Role
-	22, // 8: postrider.admin.v1.CreateAPIKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	25, // 8: postrider.admin.v1.CreateAPIKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	6,  // 9: postrider.admin.v1.CreateAPIKeyResponse.key:type_name -> postrider.admin.v1.APIKey
 	6,  // 10: postrider.admin.v1.ListAPIKeysResponse.keys:type_name -> postrider.admin.v1.APIKey
-	21, // 11: postrider.admin.v1.Node.addresses:type_name -> postrider.admin.v1.Node.AddressesEntry
-	22, // 12: postrider.admin.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	22, // 13: postrider.admin.v1.Node.heartbeat_at:type_name -> google.protobuf.Timestamp
+	24, // 11: postrider.admin.v1.Node.addresses:type_name -> postrider.admin.v1.Node.AddressesEntry
+	25, // 12: postrider.admin.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	25, // 13: postrider.admin.v1.Node.heartbeat_at:type_name -> google.protobuf.Timestamp
 	14, // 14: postrider.admin.v1.ListNodesResponse.nodes:type_name -> postrider.admin.v1.Node
-	22, // 15: postrider.admin.v1.Mode.changed_at:type_name -> google.protobuf.Timestamp
+	25, // 15: postrider.admin.v1.Mode.changed_at:type_name -> google.protobuf.Timestamp
 	16, // 16: postrider.admin.v1.GetModesResponse.modes:type_name -> postrider.admin.v1.Mode
 	16, // 17: postrider.admin.v1.SetModeResponse.mode:type_name -> postrider.admin.v1.Mode
-	2,  // 18: postrider.admin.v1.AdminService.CreateTenant:input_type -> postrider.admin.v1.CreateTenantRequest
-	4,  // 19: postrider.admin.v1.AdminService.ListTenants:input_type -> postrider.admin.v1.ListTenantsRequest
-	7,  // 20: postrider.admin.v1.AdminService.CreateAPIKey:input_type -> postrider.admin.v1.CreateAPIKeyRequest
-	9,  // 21: postrider.admin.v1.AdminService.ListAPIKeys:input_type -> postrider.admin.v1.ListAPIKeysRequest
-	11, // 22: postrider.admin.v1.AdminService.RevokeAPIKey:input_type -> postrider.admin.v1.RevokeAPIKeyRequest
-	13, // 23: postrider.admin.v1.AdminService.ListNodes:input_type -> postrider.admin.v1.ListNodesRequest
-	17, // 24: postrider.admin.v1.AdminService.GetModes:input_type -> postrider.admin.v1.GetModesRequest
-	19, // 25: postrider.admin.v1.AdminService.SetMode:input_type -> postrider.admin.v1.SetModeRequest
-	3,  // 26: postrider.admin.v1.AdminService.CreateTenant:output_type -> postrider.admin.v1.CreateTenantResponse
-	5,  // 27: postrider.admin.v1.AdminService.ListTenants:output_type -> postrider.admin.v1.ListTenantsResponse
-	8,  // 28: postrider.admin.v1.AdminService.CreateAPIKey:output_type -> postrider.admin.v1.CreateAPIKeyResponse
-	10, // 29: postrider.admin.v1.AdminService.ListAPIKeys:output_type -> postrider.admin.v1.ListAPIKeysResponse
-	12, // 30: postrider.admin.v1.AdminService.RevokeAPIKey:output_type -> postrider.admin.v1.RevokeAPIKeyResponse
-	15, // 31: postrider.admin.v1.AdminService.ListNodes:output_type -> postrider.admin.v1.ListNodesResponse
-	18, // 32: postrider.admin.v1.AdminService.GetModes:output_type -> postrider.admin.v1.GetModesResponse
-	20, // 33: postrider.admin.v1.AdminService.SetMode:output_type -> postrider.admin.v1.SetModeResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	23, // 18: postrider.admin.v1.GetSpoolResponse.spools:type_name -> postrider.admin.v1.Spool
+	25, // 19: postrider.admin.v1.Spool.oldest_at:type_name -> google.protobuf.Timestamp
+	2,  // 20: postrider.admin.v1.AdminService.CreateTenant:input_type -> postrider.admin.v1.CreateTenantRequest
+	4,  // 21: postrider.admin.v1.AdminService.ListTenants:input_type -> postrider.admin.v1.ListTenantsRequest
+	7,  // 22: postrider.admin.v1.AdminService.CreateAPIKey:input_type -> postrider.admin.v1.CreateAPIKeyRequest
+	9,  // 23: postrider.admin.v1.AdminService.ListAPIKeys:input_type -> postrider.admin.v1.ListAPIKeysRequest
+	11, // 24: postrider.admin.v1.AdminService.RevokeAPIKey:input_type -> postrider.admin.v1.RevokeAPIKeyRequest
+	13, // 25: postrider.admin.v1.AdminService.ListNodes:input_type -> postrider.admin.v1.ListNodesRequest
+	17, // 26: postrider.admin.v1.AdminService.GetModes:input_type -> postrider.admin.v1.GetModesRequest
+	19, // 27: postrider.admin.v1.AdminService.SetMode:input_type -> postrider.admin.v1.SetModeRequest
+	21, // 28: postrider.admin.v1.AdminService.GetSpool:input_type -> postrider.admin.v1.GetSpoolRequest
+	3,  // 29: postrider.admin.v1.AdminService.CreateTenant:output_type -> postrider.admin.v1.CreateTenantResponse
+	5,  // 30: postrider.admin.v1.AdminService.ListTenants:output_type -> postrider.admin.v1.ListTenantsResponse
+	8,  // 31: postrider.admin.v1.AdminService.CreateAPIKey:output_type -> postrider.admin.v1.CreateAPIKeyResponse
+	10, // 32: postrider.admin.v1.AdminService.ListAPIKeys:output_type -> postrider.admin.v1.ListAPIKeysResponse
+	12, // 33: postrider.admin.v1.AdminService.RevokeAPIKey:output_type -> postrider.admin.v1.RevokeAPIKeyResponse
+	15, // 34: postrider.admin.v1.AdminService.ListNodes:output_type -> postrider.admin.v1.ListNodesResponse
+	18, // 35: postrider.admin.v1.AdminService.GetModes:output_type -> postrider.admin.v1.GetModesResponse
+	20, // 36: postrider.admin.v1.AdminService.SetMode:output_type -> postrider.admin.v1.SetModeResponse
+	22, // 37: postrider.admin.v1.AdminService.GetSpool:output_type -> postrider.admin.v1.GetSpoolResponse
+	29, // [29:38] is the sub-list for method output_type
+	20, // [20:29] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_postrider_admin_v1_admin_service_proto_init() }
@@ -1361,7 +1609,7 @@ func file_postrider_admin_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_admin_v1_admin_service_proto_rawDesc), len(file_postrider_admin_v1_admin_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

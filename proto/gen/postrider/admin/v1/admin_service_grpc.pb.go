@@ -29,6 +29,7 @@ const (
 	AdminService_ListNodes_FullMethodName    = "/postrider.admin.v1.AdminService/ListNodes"
 	AdminService_GetModes_FullMethodName     = "/postrider.admin.v1.AdminService/GetModes"
 	AdminService_SetMode_FullMethodName      = "/postrider.admin.v1.AdminService/SetMode"
+	AdminService_GetSpool_FullMethodName     = "/postrider.admin.v1.AdminService/GetSpool"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -55,6 +56,8 @@ type AdminServiceClient interface {
 	// SetMode sets a mode of the fleet. Every node hears of it at once and, where it does not, within its MODES_REFRESH. Setting
 	// what is set changes nothing.
 	SetMode(ctx context.Context, in *SetModeRequest, opts ...grpc.CallOption) (*SetModeResponse, error)
+	// GetSpool shows what each dispatcher that this node reaches holds on its disk for the database. It needs no database.
+	GetSpool(ctx context.Context, in *GetSpoolRequest, opts ...grpc.CallOption) (*GetSpoolResponse, error)
 }
 
 type adminServiceClient struct {
@@ -145,6 +148,16 @@ func (c *adminServiceClient) SetMode(ctx context.Context, in *SetModeRequest, op
 	return out, nil
 }
 
+func (c *adminServiceClient) GetSpool(ctx context.Context, in *GetSpoolRequest, opts ...grpc.CallOption) (*GetSpoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSpoolResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetSpool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -169,6 +182,8 @@ type AdminServiceServer interface {
 	// SetMode sets a mode of the fleet. Every node hears of it at once and, where it does not, within its MODES_REFRESH. Setting
 	// what is set changes nothing.
 	SetMode(context.Context, *SetModeRequest) (*SetModeResponse, error)
+	// GetSpool shows what each dispatcher that this node reaches holds on its disk for the database. It needs no database.
+	GetSpool(context.Context, *GetSpoolRequest) (*GetSpoolResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -202,6 +217,9 @@ func (UnimplementedAdminServiceServer) GetModes(context.Context, *GetModesReques
 }
 func (UnimplementedAdminServiceServer) SetMode(context.Context, *SetModeRequest) (*SetModeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetMode not implemented")
+}
+func (UnimplementedAdminServiceServer) GetSpool(context.Context, *GetSpoolRequest) (*GetSpoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSpool not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -368,6 +386,24 @@ func _AdminService_SetMode_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetSpool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSpoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetSpool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetSpool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetSpool(ctx, req.(*GetSpoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -406,6 +442,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetMode",
 			Handler:    _AdminService_SetMode_Handler,
+		},
+		{
+			MethodName: "GetSpool",
+			Handler:    _AdminService_GetSpool_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

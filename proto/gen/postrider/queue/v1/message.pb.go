@@ -23,6 +23,54 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// PushRequire says what a push insists on.
+type PushRequire int32
+
+const (
+	PushRequire_PUSH_REQUIRE_UNSPECIFIED PushRequire = 0
+	// A place in the log: a push that would be buffered is refused with WOULD_BE_BUFFERED and UNAVAILABLE, and nothing of it is kept.
+	PushRequire_PUSH_REQUIRE_COMMITTED PushRequire = 1
+)
+
+// Enum value maps for PushRequire.
+var (
+	PushRequire_name = map[int32]string{
+		0: "PUSH_REQUIRE_UNSPECIFIED",
+		1: "PUSH_REQUIRE_COMMITTED",
+	}
+	PushRequire_value = map[string]int32{
+		"PUSH_REQUIRE_UNSPECIFIED": 0,
+		"PUSH_REQUIRE_COMMITTED":   1,
+	}
+)
+
+func (x PushRequire) Enum() *PushRequire {
+	p := new(PushRequire)
+	*p = x
+	return p
+}
+
+func (x PushRequire) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PushRequire) Descriptor() protoreflect.EnumDescriptor {
+	return file_postrider_queue_v1_message_proto_enumTypes[0].Descriptor()
+}
+
+func (PushRequire) Type() protoreflect.EnumType {
+	return &file_postrider_queue_v1_message_proto_enumTypes[0]
+}
+
+func (x PushRequire) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PushRequire.Descriptor instead.
+func (PushRequire) EnumDescriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{0}
+}
+
 // PushStatus says what became of one item.
 type PushStatus int32
 
@@ -34,6 +82,9 @@ const (
 	PushStatus_PUSH_STATUS_DUPLICATE PushStatus = 2
 	// Refused; error says why. Nothing of this item was stored.
 	PushStatus_PUSH_STATUS_FAILED PushStatus = 3
+	// Durable on the disk of one host, without an offset: the database is away or in maintenance, or what was buffered before is still on its way.
+	// message_id is a pending id: it finds the message once it is in the log. Whether it is a duplicate is decided when it gets there.
+	PushStatus_PUSH_STATUS_BUFFERED PushStatus = 4
 )
 
 // Enum value maps for PushStatus.
@@ -43,12 +94,14 @@ var (
 		1: "PUSH_STATUS_QUEUED",
 		2: "PUSH_STATUS_DUPLICATE",
 		3: "PUSH_STATUS_FAILED",
+		4: "PUSH_STATUS_BUFFERED",
 	}
 	PushStatus_value = map[string]int32{
 		"PUSH_STATUS_UNSPECIFIED": 0,
 		"PUSH_STATUS_QUEUED":      1,
 		"PUSH_STATUS_DUPLICATE":   2,
 		"PUSH_STATUS_FAILED":      3,
+		"PUSH_STATUS_BUFFERED":    4,
 	}
 )
 
@@ -63,11 +116,11 @@ func (x PushStatus) String() string {
 }
 
 func (PushStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_postrider_queue_v1_message_proto_enumTypes[0].Descriptor()
+	return file_postrider_queue_v1_message_proto_enumTypes[1].Descriptor()
 }
 
 func (PushStatus) Type() protoreflect.EnumType {
-	return &file_postrider_queue_v1_message_proto_enumTypes[0]
+	return &file_postrider_queue_v1_message_proto_enumTypes[1]
 }
 
 func (x PushStatus) Number() protoreflect.EnumNumber {
@@ -76,7 +129,7 @@ func (x PushStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PushStatus.Descriptor instead.
 func (PushStatus) EnumDescriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{0}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{1}
 }
 
 // GroupMode says how a group shares a partition.
@@ -115,11 +168,11 @@ func (x GroupMode) String() string {
 }
 
 func (GroupMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_postrider_queue_v1_message_proto_enumTypes[1].Descriptor()
+	return file_postrider_queue_v1_message_proto_enumTypes[2].Descriptor()
 }
 
 func (GroupMode) Type() protoreflect.EnumType {
-	return &file_postrider_queue_v1_message_proto_enumTypes[1]
+	return &file_postrider_queue_v1_message_proto_enumTypes[2]
 }
 
 func (x GroupMode) Number() protoreflect.EnumNumber {
@@ -128,7 +181,7 @@ func (x GroupMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupMode.Descriptor instead.
 func (GroupMode) EnumDescriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{1}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{2}
 }
 
 // OnFailure says what a failed message does to the rest of its partition in an ordered group.
@@ -167,11 +220,11 @@ func (x OnFailure) String() string {
 }
 
 func (OnFailure) Descriptor() protoreflect.EnumDescriptor {
-	return file_postrider_queue_v1_message_proto_enumTypes[2].Descriptor()
+	return file_postrider_queue_v1_message_proto_enumTypes[3].Descriptor()
 }
 
 func (OnFailure) Type() protoreflect.EnumType {
-	return &file_postrider_queue_v1_message_proto_enumTypes[2]
+	return &file_postrider_queue_v1_message_proto_enumTypes[3]
 }
 
 func (x OnFailure) Number() protoreflect.EnumNumber {
@@ -180,7 +233,7 @@ func (x OnFailure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnFailure.Descriptor instead.
 func (OnFailure) EnumDescriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{2}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{3}
 }
 
 // AckAction is what to do with a message.
@@ -223,11 +276,11 @@ func (x AckAction) String() string {
 }
 
 func (AckAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_postrider_queue_v1_message_proto_enumTypes[3].Descriptor()
+	return file_postrider_queue_v1_message_proto_enumTypes[4].Descriptor()
 }
 
 func (AckAction) Type() protoreflect.EnumType {
-	return &file_postrider_queue_v1_message_proto_enumTypes[3]
+	return &file_postrider_queue_v1_message_proto_enumTypes[4]
 }
 
 func (x AckAction) Number() protoreflect.EnumNumber {
@@ -236,7 +289,7 @@ func (x AckAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AckAction.Descriptor instead.
 func (AckAction) EnumDescriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{3}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{4}
 }
 
 // AckStatus says what became of one settlement. If all are refused because the lease is not held any more, the request as a whole fails with STALE_EPOCH:
@@ -292,11 +345,11 @@ func (x AckStatus) String() string {
 }
 
 func (AckStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_postrider_queue_v1_message_proto_enumTypes[4].Descriptor()
+	return file_postrider_queue_v1_message_proto_enumTypes[5].Descriptor()
 }
 
 func (AckStatus) Type() protoreflect.EnumType {
-	return &file_postrider_queue_v1_message_proto_enumTypes[4]
+	return &file_postrider_queue_v1_message_proto_enumTypes[5]
 }
 
 func (x AckStatus) Number() protoreflect.EnumNumber {
@@ -305,7 +358,7 @@ func (x AckStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AckStatus.Descriptor instead.
 func (AckStatus) EnumDescriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{4}
+	return file_postrider_queue_v1_message_proto_rawDescGZIP(), []int{5}
 }
 
 // PushItem is one message to append.
@@ -430,7 +483,9 @@ type PushRequest struct {
 	Resent bool `protobuf:"varint,4,opt,name=resent,proto3" json:"resent,omitempty"`
 	// The publisher's name for itself, such as its connection: kept with each message as its header postrider-origin. A subscription with the same
 	// skip_origin does not hear of them. Idempotency does not look at it.
-	Origin        string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	// What the push insists on; default nothing.
+	Require       PushRequire `protobuf:"varint,6,opt,name=require,proto3,enum=postrider.queue.v1.PushRequire" json:"require,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -498,6 +553,13 @@ func (x *PushRequest) GetOrigin() string {
 		return x.Origin
 	}
 	return ""
+}
+
+func (x *PushRequest) GetRequire() PushRequire {
+	if x != nil {
+		return x.Require
+	}
+	return PushRequire_PUSH_REQUIRE_UNSPECIFIED
 }
 
 // ItemError is a typed error of one item of a request.
@@ -2167,13 +2229,14 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\x05delay\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05delay\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xeb\x01\n" +
 	"\vPushRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
 	"\x05items\x18\x02 \x03(\v2\x1c.postrider.queue.v1.PushItemR\x05items\x12'\n" +
 	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x12\x16\n" +
 	"\x06resent\x18\x04 \x01(\bR\x06resent\x12\x16\n" +
-	"\x06origin\x18\x05 \x01(\tR\x06origin\"O\n" +
+	"\x06origin\x18\x05 \x01(\tR\x06origin\x129\n" +
+	"\arequire\x18\x06 \x01(\x0e2\x1f.postrider.queue.v1.PushRequireR\arequire\"O\n" +
 	"\tItemError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -2319,13 +2382,17 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\tclient_id\x18\t \x01(\tR\bclientId\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*t\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*G\n" +
+	"\vPushRequire\x12\x1c\n" +
+	"\x18PUSH_REQUIRE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16PUSH_REQUIRE_COMMITTED\x10\x01*\x8e\x01\n" +
 	"\n" +
 	"PushStatus\x12\x1b\n" +
 	"\x17PUSH_STATUS_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12PUSH_STATUS_QUEUED\x10\x01\x12\x19\n" +
 	"\x15PUSH_STATUS_DUPLICATE\x10\x02\x12\x16\n" +
-	"\x12PUSH_STATUS_FAILED\x10\x03*V\n" +
+	"\x12PUSH_STATUS_FAILED\x10\x03\x12\x18\n" +
+	"\x14PUSH_STATUS_BUFFERED\x10\x04*V\n" +
 	"\tGroupMode\x12\x1a\n" +
 	"\x16GROUP_MODE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12GROUP_MODE_ORDERED\x10\x01\x12\x15\n" +
@@ -2359,91 +2426,93 @@ func file_postrider_queue_v1_message_proto_rawDescGZIP() []byte {
 	return file_postrider_queue_v1_message_proto_rawDescData
 }
 
-var file_postrider_queue_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_postrider_queue_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_postrider_queue_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_postrider_queue_v1_message_proto_goTypes = []any{
-	(PushStatus)(0),                  // 0: postrider.queue.v1.PushStatus
-	(GroupMode)(0),                   // 1: postrider.queue.v1.GroupMode
-	(OnFailure)(0),                   // 2: postrider.queue.v1.OnFailure
-	(AckAction)(0),                   // 3: postrider.queue.v1.AckAction
-	(AckStatus)(0),                   // 4: postrider.queue.v1.AckStatus
-	(*PushItem)(nil),                 // 5: postrider.queue.v1.PushItem
-	(*PushRequest)(nil),              // 6: postrider.queue.v1.PushRequest
-	(*ItemError)(nil),                // 7: postrider.queue.v1.ItemError
-	(*PushResult)(nil),               // 8: postrider.queue.v1.PushResult
-	(*PushResponse)(nil),             // 9: postrider.queue.v1.PushResponse
-	(*PushStreamRequest)(nil),        // 10: postrider.queue.v1.PushStreamRequest
-	(*PushStreamResponse)(nil),       // 11: postrider.queue.v1.PushStreamResponse
-	(*GroupOptions)(nil),             // 12: postrider.queue.v1.GroupOptions
-	(*PopRequest)(nil),               // 13: postrider.queue.v1.PopRequest
-	(*Delivery)(nil),                 // 14: postrider.queue.v1.Delivery
-	(*PopResponse)(nil),              // 15: postrider.queue.v1.PopResponse
-	(*PopMaintenance)(nil),           // 16: postrider.queue.v1.PopMaintenance
-	(*Trimmed)(nil),                  // 17: postrider.queue.v1.Trimmed
-	(*Settlement)(nil),               // 18: postrider.queue.v1.Settlement
-	(*AckRequest)(nil),               // 19: postrider.queue.v1.AckRequest
-	(*AckResult)(nil),                // 20: postrider.queue.v1.AckResult
-	(*AckResponse)(nil),              // 21: postrider.queue.v1.AckResponse
-	(*RenewRequest)(nil),             // 22: postrider.queue.v1.RenewRequest
-	(*RenewResponse)(nil),            // 23: postrider.queue.v1.RenewResponse
-	(*ReleaseRequest)(nil),           // 24: postrider.queue.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),          // 25: postrider.queue.v1.ReleaseResponse
-	(*LookupMessageRequest)(nil),     // 26: postrider.queue.v1.LookupMessageRequest
-	(*LookupMessageResponse)(nil),    // 27: postrider.queue.v1.LookupMessageResponse
-	nil,                              // 28: postrider.queue.v1.PushItem.HeadersEntry
-	(*PushStreamRequest_Entry)(nil),  // 29: postrider.queue.v1.PushStreamRequest.Entry
-	(*PushStreamResponse_Entry)(nil), // 30: postrider.queue.v1.PushStreamResponse.Entry
-	nil,                              // 31: postrider.queue.v1.Delivery.HeadersEntry
-	nil,                              // 32: postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 34: google.protobuf.Duration
+	(PushRequire)(0),                 // 0: postrider.queue.v1.PushRequire
+	(PushStatus)(0),                  // 1: postrider.queue.v1.PushStatus
+	(GroupMode)(0),                   // 2: postrider.queue.v1.GroupMode
+	(OnFailure)(0),                   // 3: postrider.queue.v1.OnFailure
+	(AckAction)(0),                   // 4: postrider.queue.v1.AckAction
+	(AckStatus)(0),                   // 5: postrider.queue.v1.AckStatus
+	(*PushItem)(nil),                 // 6: postrider.queue.v1.PushItem
+	(*PushRequest)(nil),              // 7: postrider.queue.v1.PushRequest
+	(*ItemError)(nil),                // 8: postrider.queue.v1.ItemError
+	(*PushResult)(nil),               // 9: postrider.queue.v1.PushResult
+	(*PushResponse)(nil),             // 10: postrider.queue.v1.PushResponse
+	(*PushStreamRequest)(nil),        // 11: postrider.queue.v1.PushStreamRequest
+	(*PushStreamResponse)(nil),       // 12: postrider.queue.v1.PushStreamResponse
+	(*GroupOptions)(nil),             // 13: postrider.queue.v1.GroupOptions
+	(*PopRequest)(nil),               // 14: postrider.queue.v1.PopRequest
+	(*Delivery)(nil),                 // 15: postrider.queue.v1.Delivery
+	(*PopResponse)(nil),              // 16: postrider.queue.v1.PopResponse
+	(*PopMaintenance)(nil),           // 17: postrider.queue.v1.PopMaintenance
+	(*Trimmed)(nil),                  // 18: postrider.queue.v1.Trimmed
+	(*Settlement)(nil),               // 19: postrider.queue.v1.Settlement
+	(*AckRequest)(nil),               // 20: postrider.queue.v1.AckRequest
+	(*AckResult)(nil),                // 21: postrider.queue.v1.AckResult
+	(*AckResponse)(nil),              // 22: postrider.queue.v1.AckResponse
+	(*RenewRequest)(nil),             // 23: postrider.queue.v1.RenewRequest
+	(*RenewResponse)(nil),            // 24: postrider.queue.v1.RenewResponse
+	(*ReleaseRequest)(nil),           // 25: postrider.queue.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),          // 26: postrider.queue.v1.ReleaseResponse
+	(*LookupMessageRequest)(nil),     // 27: postrider.queue.v1.LookupMessageRequest
+	(*LookupMessageResponse)(nil),    // 28: postrider.queue.v1.LookupMessageResponse
+	nil,                              // 29: postrider.queue.v1.PushItem.HeadersEntry
+	(*PushStreamRequest_Entry)(nil),  // 30: postrider.queue.v1.PushStreamRequest.Entry
+	(*PushStreamResponse_Entry)(nil), // 31: postrider.queue.v1.PushStreamResponse.Entry
+	nil,                              // 32: postrider.queue.v1.Delivery.HeadersEntry
+	nil,                              // 33: postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	(*timestamppb.Timestamp)(nil),    // 34: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
 }
 var file_postrider_queue_v1_message_proto_depIdxs = []int32{
-	28, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
-	33, // 1: postrider.queue.v1.PushItem.deliver_at:type_name -> google.protobuf.Timestamp
-	34, // 2: postrider.queue.v1.PushItem.delay:type_name -> google.protobuf.Duration
-	5,  // 3: postrider.queue.v1.PushRequest.items:type_name -> postrider.queue.v1.PushItem
-	0,  // 4: postrider.queue.v1.PushResult.status:type_name -> postrider.queue.v1.PushStatus
-	7,  // 5: postrider.queue.v1.PushResult.error:type_name -> postrider.queue.v1.ItemError
-	33, // 6: postrider.queue.v1.PushResult.available_at:type_name -> google.protobuf.Timestamp
-	8,  // 7: postrider.queue.v1.PushResponse.results:type_name -> postrider.queue.v1.PushResult
-	29, // 8: postrider.queue.v1.PushStreamRequest.entries:type_name -> postrider.queue.v1.PushStreamRequest.Entry
-	30, // 9: postrider.queue.v1.PushStreamResponse.entries:type_name -> postrider.queue.v1.PushStreamResponse.Entry
-	1,  // 10: postrider.queue.v1.GroupOptions.mode:type_name -> postrider.queue.v1.GroupMode
-	2,  // 11: postrider.queue.v1.GroupOptions.on_failure:type_name -> postrider.queue.v1.OnFailure
-	34, // 12: postrider.queue.v1.PopRequest.wait:type_name -> google.protobuf.Duration
-	34, // 13: postrider.queue.v1.PopRequest.lease:type_name -> google.protobuf.Duration
-	12, // 14: postrider.queue.v1.PopRequest.group_options:type_name -> postrider.queue.v1.GroupOptions
-	19, // 15: postrider.queue.v1.PopRequest.settle:type_name -> postrider.queue.v1.AckRequest
-	31, // 16: postrider.queue.v1.Delivery.headers:type_name -> postrider.queue.v1.Delivery.HeadersEntry
-	33, // 17: postrider.queue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
-	33, // 18: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	14, // 19: postrider.queue.v1.PopResponse.deliveries:type_name -> postrider.queue.v1.Delivery
-	20, // 20: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
-	34, // 21: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
-	7,  // 22: postrider.queue.v1.PopResponse.settle_error:type_name -> postrider.queue.v1.ItemError
-	16, // 23: postrider.queue.v1.PopResponse.pop_maintenance:type_name -> postrider.queue.v1.PopMaintenance
-	17, // 24: postrider.queue.v1.PopResponse.trimmed:type_name -> postrider.queue.v1.Trimmed
-	3,  // 25: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
-	34, // 26: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
-	18, // 27: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
-	4,  // 28: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
-	7,  // 29: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
-	20, // 30: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
-	34, // 31: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
-	33, // 32: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	34, // 33: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
-	32, // 34: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
-	33, // 35: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
-	33, // 36: postrider.queue.v1.LookupMessageResponse.available_at:type_name -> google.protobuf.Timestamp
-	6,  // 37: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
-	9,  // 38: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
-	7,  // 39: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	29, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
+	34, // 1: postrider.queue.v1.PushItem.deliver_at:type_name -> google.protobuf.Timestamp
+	35, // 2: postrider.queue.v1.PushItem.delay:type_name -> google.protobuf.Duration
+	6,  // 3: postrider.queue.v1.PushRequest.items:type_name -> postrider.queue.v1.PushItem
+	0,  // 4: postrider.queue.v1.PushRequest.require:type_name -> postrider.queue.v1.PushRequire
+	1,  // 5: postrider.queue.v1.PushResult.status:type_name -> postrider.queue.v1.PushStatus
+	8,  // 6: postrider.queue.v1.PushResult.error:type_name -> postrider.queue.v1.ItemError
+	34, // 7: postrider.queue.v1.PushResult.available_at:type_name -> google.protobuf.Timestamp
+	9,  // 8: postrider.queue.v1.PushResponse.results:type_name -> postrider.queue.v1.PushResult
+	30, // 9: postrider.queue.v1.PushStreamRequest.entries:type_name -> postrider.queue.v1.PushStreamRequest.Entry
+	31, // 10: postrider.queue.v1.PushStreamResponse.entries:type_name -> postrider.queue.v1.PushStreamResponse.Entry
+	2,  // 11: postrider.queue.v1.GroupOptions.mode:type_name -> postrider.queue.v1.GroupMode
+	3,  // 12: postrider.queue.v1.GroupOptions.on_failure:type_name -> postrider.queue.v1.OnFailure
+	35, // 13: postrider.queue.v1.PopRequest.wait:type_name -> google.protobuf.Duration
+	35, // 14: postrider.queue.v1.PopRequest.lease:type_name -> google.protobuf.Duration
+	13, // 15: postrider.queue.v1.PopRequest.group_options:type_name -> postrider.queue.v1.GroupOptions
+	20, // 16: postrider.queue.v1.PopRequest.settle:type_name -> postrider.queue.v1.AckRequest
+	32, // 17: postrider.queue.v1.Delivery.headers:type_name -> postrider.queue.v1.Delivery.HeadersEntry
+	34, // 18: postrider.queue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	34, // 19: postrider.queue.v1.PopResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	15, // 20: postrider.queue.v1.PopResponse.deliveries:type_name -> postrider.queue.v1.Delivery
+	21, // 21: postrider.queue.v1.PopResponse.settled:type_name -> postrider.queue.v1.AckResult
+	35, // 22: postrider.queue.v1.PopResponse.lease_duration:type_name -> google.protobuf.Duration
+	8,  // 23: postrider.queue.v1.PopResponse.settle_error:type_name -> postrider.queue.v1.ItemError
+	17, // 24: postrider.queue.v1.PopResponse.pop_maintenance:type_name -> postrider.queue.v1.PopMaintenance
+	18, // 25: postrider.queue.v1.PopResponse.trimmed:type_name -> postrider.queue.v1.Trimmed
+	4,  // 26: postrider.queue.v1.Settlement.action:type_name -> postrider.queue.v1.AckAction
+	35, // 27: postrider.queue.v1.Settlement.delay:type_name -> google.protobuf.Duration
+	19, // 28: postrider.queue.v1.AckRequest.settlements:type_name -> postrider.queue.v1.Settlement
+	5,  // 29: postrider.queue.v1.AckResult.status:type_name -> postrider.queue.v1.AckStatus
+	8,  // 30: postrider.queue.v1.AckResult.error:type_name -> postrider.queue.v1.ItemError
+	21, // 31: postrider.queue.v1.AckResponse.results:type_name -> postrider.queue.v1.AckResult
+	35, // 32: postrider.queue.v1.RenewRequest.duration:type_name -> google.protobuf.Duration
+	34, // 33: postrider.queue.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	35, // 34: postrider.queue.v1.RenewResponse.lease_duration:type_name -> google.protobuf.Duration
+	33, // 35: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
+	34, // 36: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
+	34, // 37: postrider.queue.v1.LookupMessageResponse.available_at:type_name -> google.protobuf.Timestamp
+	7,  // 38: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
+	10, // 39: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
+	8,  // 40: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_message_proto_init() }
@@ -2456,7 +2525,7 @@ func file_postrider_queue_v1_message_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_message_proto_rawDesc), len(file_postrider_queue_v1_message_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -38,6 +38,8 @@ type Rows interface {
 type Settings struct {
 	// Refresh is the longest an entry is believed; 60 s.
 	Refresh time.Duration
+	// Known is the longest a queue is remembered for when the database cannot be asked; 10 min.
+	Known time.Duration
 	// Missing is the longest a name is believed not to exist; 1 s.
 	Missing time.Duration
 	// Queues and Groups bound how many entries are kept; 50,000 and 100,000.
@@ -48,7 +50,7 @@ type Settings struct {
 
 // Defaults returns the settings used where nothing else is said.
 func Defaults() Settings {
-	return Settings{Refresh: time.Minute, Missing: time.Second, Queues: 50_000, Groups: 100_000, LoadTimeout: 5 * time.Second}
+	return Settings{Refresh: time.Minute, Known: 10 * time.Minute, Missing: time.Second, Queues: 50_000, Groups: 100_000, LoadTimeout: 5 * time.Second}
 }
 
 // Queue is a queue as it was at one moment. It is never changed, so it may be kept as long as a request lasts.
@@ -82,6 +84,7 @@ type Catalog struct {
 
 	reads  atomic.Uint64 // counts reads begun; gives an order to what was seen
 	queues *otter.Cache[queueKey, *Queue]
+	known  *otter.Cache[queueKey, *Queue] // as last read, whatever was heard of it since
 	groups *otter.Cache[groupKey, *Group]
 }
 
@@ -98,6 +101,12 @@ func New(rows Rows, clk clock.Clock, set Settings) (*Catalog, error) {
 			}
 			return set.Refresh
 		}),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("queue cache: %w", err)
+	}
+	c.known, err = otter.New(&otter.Options[queueKey, *Queue]{
+		MaximumSize: set.Queues, Clock: ticking{clk}, ExpiryCalculator: otter.ExpiryWriting[queueKey, *Queue](set.Known),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("queue cache: %w", err)
@@ -156,7 +165,15 @@ func (c *Catalog) ensureQueue(ctx context.Context, key queueKey) (*Queue, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Queue{Queue: row, seen: seen}, nil
+	q := &Queue{Queue: row, seen: seen}
+	c.known.Set(key, q)
+	return q, nil
+}
+
+// LastKnown returns the queue as it was read last, if that is no longer ago than Settings.Known. It is for when the database cannot be asked, and for
+// nothing else: the queue may have been changed or deleted.
+func (c *Catalog) LastKnown(t tenant.ID, name string) (*Queue, bool) {
+	return c.known.GetIfPresent(queueKey{t, name})
 }
 
 // Cached returns the queue if it is remembered, without waiting for anything; false says nothing about whether it exists.
@@ -171,12 +188,15 @@ func (c *Catalog) loadQueue(ctx context.Context, key queueKey) (*Queue, error) {
 	seen := c.reads.Add(1)
 	row, err := c.rows.FindQueue(ctx, key.tenant, key.name)
 	if errors.Is(err, store.ErrQueueNotFound) {
+		c.known.Invalidate(key)
 		return nil, nil //nolint:nilnil // the absence is what is remembered
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Queue{Queue: row, seen: seen}, nil
+	q := &Queue{Queue: row, seen: seen}
+	c.known.Set(key, q)
+	return q, nil
 }
 
 // Group returns the group of q with that name, made with the options given if there is none. Options given (not zero) must agree with those of an

@@ -31,6 +31,7 @@ type Push struct {
 	IdempotencyKey string
 	Origin         string
 	Resent         bool
+	Require        string // as it was written; empty: nothing
 }
 
 // ParsePush reads a push body: {"items":[...]}, or the fields of one item directly. More than maxItems items end the scan at once, so that a body
@@ -78,6 +79,11 @@ func (p *pushParser) field(name string) error {
 	case "resent":
 		again, err := p.scan.Bool(name)
 		p.out.Resent = again
+		return err
+	}
+	if name == "require" {
+		text, err := p.scan.Text(name)
+		p.out.Require = text
 		return err
 	}
 	p.short = name

@@ -12,6 +12,7 @@ import (
 	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	v11 "postrider.dev/proto/gen/postrider/admin/v1"
 	v1 "postrider.dev/proto/gen/postrider/queue/v1"
 	reflect "reflect"
 	sync "sync"
@@ -952,11 +953,93 @@ func (*Result_Release) isResult_Result() {}
 
 func (*Result_Error) isResult_Result() {}
 
+// GetSpoolRequest is empty.
+type GetSpoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSpoolRequest) Reset() {
+	*x = GetSpoolRequest{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSpoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSpoolRequest) ProtoMessage() {}
+
+func (x *GetSpoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSpoolRequest.ProtoReflect.Descriptor instead.
+func (*GetSpoolRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{12}
+}
+
+// GetSpoolResponse shows the spool; address is left out.
+type GetSpoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Spool         *v11.Spool             `protobuf:"bytes,1,opt,name=spool,proto3" json:"spool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSpoolResponse) Reset() {
+	*x = GetSpoolResponse{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSpoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSpoolResponse) ProtoMessage() {}
+
+func (x *GetSpoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSpoolResponse.ProtoReflect.Descriptor instead.
+func (*GetSpoolResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetSpoolResponse) GetSpool() *v11.Spool {
+	if x != nil {
+		return x.Spool
+	}
+	return nil
+}
+
 var File_postrider_internal_dispatcher_v1_dispatcher_service_proto protoreflect.FileDescriptor
 
 const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "" +
 	"\n" +
-	"9postrider/internal/dispatcher/v1/dispatcher_service.proto\x12 postrider.internal.dispatcher.v1\x1a\x17google/rpc/status.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto\"T\n" +
+	"9postrider/internal/dispatcher/v1/dispatcher_service.proto\x12 postrider.internal.dispatcher.v1\x1a\x17google/rpc/status.proto\x1a&postrider/admin/v1/admin_service.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto\"T\n" +
 	"\x10LocateLogRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x16\n" +
@@ -1017,9 +1100,13 @@ const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "
 	"\x05renew\x18\x05 \x01(\v2!.postrider.queue.v1.RenewResponseH\x00R\x05renew\x12?\n" +
 	"\arelease\x18\x06 \x01(\v2#.postrider.queue.v1.ReleaseResponseH\x00R\arelease\x12*\n" +
 	"\x05error\x18\a \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result2\xe4\x03\n" +
+	"\x06result\"\x11\n" +
+	"\x0fGetSpoolRequest\"C\n" +
+	"\x10GetSpoolResponse\x12/\n" +
+	"\x05spool\x18\x01 \x01(\v2\x19.postrider.admin.v1.SpoolR\x05spool2\xd7\x04\n" +
 	"\x11DispatcherService\x12u\n" +
-	"\bExchange\x121.postrider.internal.dispatcher.v1.ExchangeRequest\x1a2.postrider.internal.dispatcher.v1.ExchangeResponse(\x010\x01\x12t\n" +
+	"\bExchange\x121.postrider.internal.dispatcher.v1.ExchangeRequest\x1a2.postrider.internal.dispatcher.v1.ExchangeResponse(\x010\x01\x12q\n" +
+	"\bGetSpool\x121.postrider.internal.dispatcher.v1.GetSpoolRequest\x1a2.postrider.internal.dispatcher.v1.GetSpoolResponse\x12t\n" +
 	"\tLocateLog\x122.postrider.internal.dispatcher.v1.LocateLogRequest\x1a3.postrider.internal.dispatcher.v1.LocateLogResponse\x12n\n" +
 	"\aReadLog\x120.postrider.internal.dispatcher.v1.ReadLogRequest\x1a1.postrider.internal.dispatcher.v1.ReadLogResponse\x12r\n" +
 	"\aTailLog\x120.postrider.internal.dispatcher.v1.TailLogRequest\x1a1.postrider.internal.dispatcher.v1.TailLogResponse(\x010\x01BFZDpostrider.dev/proto/gen/postrider/private/dispatcher/v1;dispatcherv1b\x06proto3"
@@ -1036,7 +1123,7 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(
 	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescData
 }
 
-var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_goTypes = []any{
 	(*LocateLogRequest)(nil),     // 0: postrider.internal.dispatcher.v1.LocateLogRequest
 	(*LocateLogResponse)(nil),    // 1: postrider.internal.dispatcher.v1.LocateLogResponse
@@ -1050,50 +1137,56 @@ var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_goTypes = []a
 	(*Operation)(nil),            // 9: postrider.internal.dispatcher.v1.Operation
 	(*ExchangeResponse)(nil),     // 10: postrider.internal.dispatcher.v1.ExchangeResponse
 	(*Result)(nil),               // 11: postrider.internal.dispatcher.v1.Result
-	(*v1.SubscribedMessage)(nil), // 12: postrider.queue.v1.SubscribedMessage
-	(*v1.PushRequest)(nil),       // 13: postrider.queue.v1.PushRequest
-	(*v1.PopRequest)(nil),        // 14: postrider.queue.v1.PopRequest
-	(*v1.AckRequest)(nil),        // 15: postrider.queue.v1.AckRequest
-	(*v1.RenewRequest)(nil),      // 16: postrider.queue.v1.RenewRequest
-	(*v1.ReleaseRequest)(nil),    // 17: postrider.queue.v1.ReleaseRequest
-	(*v1.PushResponse)(nil),      // 18: postrider.queue.v1.PushResponse
-	(*v1.PopResponse)(nil),       // 19: postrider.queue.v1.PopResponse
-	(*v1.AckResponse)(nil),       // 20: postrider.queue.v1.AckResponse
-	(*v1.RenewResponse)(nil),     // 21: postrider.queue.v1.RenewResponse
-	(*v1.ReleaseResponse)(nil),   // 22: postrider.queue.v1.ReleaseResponse
-	(*status.Status)(nil),        // 23: google.rpc.Status
+	(*GetSpoolRequest)(nil),      // 12: postrider.internal.dispatcher.v1.GetSpoolRequest
+	(*GetSpoolResponse)(nil),     // 13: postrider.internal.dispatcher.v1.GetSpoolResponse
+	(*v1.SubscribedMessage)(nil), // 14: postrider.queue.v1.SubscribedMessage
+	(*v1.PushRequest)(nil),       // 15: postrider.queue.v1.PushRequest
+	(*v1.PopRequest)(nil),        // 16: postrider.queue.v1.PopRequest
+	(*v1.AckRequest)(nil),        // 17: postrider.queue.v1.AckRequest
+	(*v1.RenewRequest)(nil),      // 18: postrider.queue.v1.RenewRequest
+	(*v1.ReleaseRequest)(nil),    // 19: postrider.queue.v1.ReleaseRequest
+	(*v1.PushResponse)(nil),      // 20: postrider.queue.v1.PushResponse
+	(*v1.PopResponse)(nil),       // 21: postrider.queue.v1.PopResponse
+	(*v1.AckResponse)(nil),       // 22: postrider.queue.v1.AckResponse
+	(*v1.RenewResponse)(nil),     // 23: postrider.queue.v1.RenewResponse
+	(*v1.ReleaseResponse)(nil),   // 24: postrider.queue.v1.ReleaseResponse
+	(*status.Status)(nil),        // 25: google.rpc.Status
+	(*v11.Spool)(nil),            // 26: postrider.admin.v1.Spool
 }
 var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_depIdxs = []int32{
 	2,  // 0: postrider.internal.dispatcher.v1.LocateLogResponse.shards:type_name -> postrider.internal.dispatcher.v1.LogBounds
 	5,  // 1: postrider.internal.dispatcher.v1.ReadLogResponse.page:type_name -> postrider.internal.dispatcher.v1.LogPage
-	12, // 2: postrider.internal.dispatcher.v1.LogPage.messages:type_name -> postrider.queue.v1.SubscribedMessage
+	14, // 2: postrider.internal.dispatcher.v1.LogPage.messages:type_name -> postrider.queue.v1.SubscribedMessage
 	5,  // 3: postrider.internal.dispatcher.v1.TailLogResponse.pages:type_name -> postrider.internal.dispatcher.v1.LogPage
 	9,  // 4: postrider.internal.dispatcher.v1.ExchangeRequest.operations:type_name -> postrider.internal.dispatcher.v1.Operation
-	13, // 5: postrider.internal.dispatcher.v1.Operation.push:type_name -> postrider.queue.v1.PushRequest
-	14, // 6: postrider.internal.dispatcher.v1.Operation.pop:type_name -> postrider.queue.v1.PopRequest
-	15, // 7: postrider.internal.dispatcher.v1.Operation.ack:type_name -> postrider.queue.v1.AckRequest
-	16, // 8: postrider.internal.dispatcher.v1.Operation.renew:type_name -> postrider.queue.v1.RenewRequest
-	17, // 9: postrider.internal.dispatcher.v1.Operation.release:type_name -> postrider.queue.v1.ReleaseRequest
+	15, // 5: postrider.internal.dispatcher.v1.Operation.push:type_name -> postrider.queue.v1.PushRequest
+	16, // 6: postrider.internal.dispatcher.v1.Operation.pop:type_name -> postrider.queue.v1.PopRequest
+	17, // 7: postrider.internal.dispatcher.v1.Operation.ack:type_name -> postrider.queue.v1.AckRequest
+	18, // 8: postrider.internal.dispatcher.v1.Operation.renew:type_name -> postrider.queue.v1.RenewRequest
+	19, // 9: postrider.internal.dispatcher.v1.Operation.release:type_name -> postrider.queue.v1.ReleaseRequest
 	11, // 10: postrider.internal.dispatcher.v1.ExchangeResponse.results:type_name -> postrider.internal.dispatcher.v1.Result
-	18, // 11: postrider.internal.dispatcher.v1.Result.push:type_name -> postrider.queue.v1.PushResponse
-	19, // 12: postrider.internal.dispatcher.v1.Result.pop:type_name -> postrider.queue.v1.PopResponse
-	20, // 13: postrider.internal.dispatcher.v1.Result.ack:type_name -> postrider.queue.v1.AckResponse
-	21, // 14: postrider.internal.dispatcher.v1.Result.renew:type_name -> postrider.queue.v1.RenewResponse
-	22, // 15: postrider.internal.dispatcher.v1.Result.release:type_name -> postrider.queue.v1.ReleaseResponse
-	23, // 16: postrider.internal.dispatcher.v1.Result.error:type_name -> google.rpc.Status
-	8,  // 17: postrider.internal.dispatcher.v1.DispatcherService.Exchange:input_type -> postrider.internal.dispatcher.v1.ExchangeRequest
-	0,  // 18: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:input_type -> postrider.internal.dispatcher.v1.LocateLogRequest
-	3,  // 19: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:input_type -> postrider.internal.dispatcher.v1.ReadLogRequest
-	6,  // 20: postrider.internal.dispatcher.v1.DispatcherService.TailLog:input_type -> postrider.internal.dispatcher.v1.TailLogRequest
-	10, // 21: postrider.internal.dispatcher.v1.DispatcherService.Exchange:output_type -> postrider.internal.dispatcher.v1.ExchangeResponse
-	1,  // 22: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:output_type -> postrider.internal.dispatcher.v1.LocateLogResponse
-	4,  // 23: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:output_type -> postrider.internal.dispatcher.v1.ReadLogResponse
-	7,  // 24: postrider.internal.dispatcher.v1.DispatcherService.TailLog:output_type -> postrider.internal.dispatcher.v1.TailLogResponse
-	21, // [21:25] is the sub-list for method output_type
-	17, // [17:21] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	20, // 11: postrider.internal.dispatcher.v1.Result.push:type_name -> postrider.queue.v1.PushResponse
+	21, // 12: postrider.internal.dispatcher.v1.Result.pop:type_name -> postrider.queue.v1.PopResponse
+	22, // 13: postrider.internal.dispatcher.v1.Result.ack:type_name -> postrider.queue.v1.AckResponse
+	23, // 14: postrider.internal.dispatcher.v1.Result.renew:type_name -> postrider.queue.v1.RenewResponse
+	24, // 15: postrider.internal.dispatcher.v1.Result.release:type_name -> postrider.queue.v1.ReleaseResponse
+	25, // 16: postrider.internal.dispatcher.v1.Result.error:type_name -> google.rpc.Status
+	26, // 17: postrider.internal.dispatcher.v1.GetSpoolResponse.spool:type_name -> postrider.admin.v1.Spool
+	8,  // 18: postrider.internal.dispatcher.v1.DispatcherService.Exchange:input_type -> postrider.internal.dispatcher.v1.ExchangeRequest
+	12, // 19: postrider.internal.dispatcher.v1.DispatcherService.GetSpool:input_type -> postrider.internal.dispatcher.v1.GetSpoolRequest
+	0,  // 20: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:input_type -> postrider.internal.dispatcher.v1.LocateLogRequest
+	3,  // 21: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:input_type -> postrider.internal.dispatcher.v1.ReadLogRequest
+	6,  // 22: postrider.internal.dispatcher.v1.DispatcherService.TailLog:input_type -> postrider.internal.dispatcher.v1.TailLogRequest
+	10, // 23: postrider.internal.dispatcher.v1.DispatcherService.Exchange:output_type -> postrider.internal.dispatcher.v1.ExchangeResponse
+	13, // 24: postrider.internal.dispatcher.v1.DispatcherService.GetSpool:output_type -> postrider.internal.dispatcher.v1.GetSpoolResponse
+	1,  // 25: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:output_type -> postrider.internal.dispatcher.v1.LocateLogResponse
+	4,  // 26: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:output_type -> postrider.internal.dispatcher.v1.ReadLogResponse
+	7,  // 27: postrider.internal.dispatcher.v1.DispatcherService.TailLog:output_type -> postrider.internal.dispatcher.v1.TailLogResponse
+	23, // [23:28] is the sub-list for method output_type
+	18, // [18:23] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() }
@@ -1123,7 +1216,7 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc), len(file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

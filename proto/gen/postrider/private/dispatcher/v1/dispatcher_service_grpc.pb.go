@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	DispatcherService_Exchange_FullMethodName  = "/postrider.internal.dispatcher.v1.DispatcherService/Exchange"
+	DispatcherService_GetSpool_FullMethodName  = "/postrider.internal.dispatcher.v1.DispatcherService/GetSpool"
 	DispatcherService_LocateLog_FullMethodName = "/postrider.internal.dispatcher.v1.DispatcherService/LocateLog"
 	DispatcherService_ReadLog_FullMethodName   = "/postrider.internal.dispatcher.v1.DispatcherService/ReadLog"
 	DispatcherService_TailLog_FullMethodName   = "/postrider.internal.dispatcher.v1.DispatcherService/TailLog"
@@ -37,6 +38,8 @@ type DispatcherServiceClient interface {
 	// Exchange carries operations one way and their results, in any order, the other. When the stream ends, operations without
 	// a result have an unknown outcome, parked pops are cancelled, and leases whose result could not be sent are released.
 	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExchangeRequest, ExchangeResponse], error)
+	// GetSpool shows this dispatcher's spool.
+	GetSpool(ctx context.Context, in *GetSpoolRequest, opts ...grpc.CallOption) (*GetSpoolResponse, error)
 	// LocateLog finds a queue's shards and where in them a reader begins. It is read from the database.
 	LocateLog(ctx context.Context, in *LocateLogRequest, opts ...grpc.CallOption) (*LocateLogResponse, error)
 	// ReadLog returns the next page of one shard.
@@ -67,6 +70,16 @@ func (c *dispatcherServiceClient) Exchange(ctx context.Context, opts ...grpc.Cal
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DispatcherService_ExchangeClient = grpc.BidiStreamingClient[ExchangeRequest, ExchangeResponse]
+
+func (c *dispatcherServiceClient) GetSpool(ctx context.Context, in *GetSpoolRequest, opts ...grpc.CallOption) (*GetSpoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSpoolResponse)
+	err := c.cc.Invoke(ctx, DispatcherService_GetSpool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *dispatcherServiceClient) LocateLog(ctx context.Context, in *LocateLogRequest, opts ...grpc.CallOption) (*LocateLogResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -111,6 +124,8 @@ type DispatcherServiceServer interface {
 	// Exchange carries operations one way and their results, in any order, the other. When the stream ends, operations without
 	// a result have an unknown outcome, parked pops are cancelled, and leases whose result could not be sent are released.
 	Exchange(grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]) error
+	// GetSpool shows this dispatcher's spool.
+	GetSpool(context.Context, *GetSpoolRequest) (*GetSpoolResponse, error)
 	// LocateLog finds a queue's shards and where in them a reader begins. It is read from the database.
 	LocateLog(context.Context, *LocateLogRequest) (*LocateLogResponse, error)
 	// ReadLog returns the next page of one shard.
@@ -131,6 +146,9 @@ type UnimplementedDispatcherServiceServer struct{}
 
 func (UnimplementedDispatcherServiceServer) Exchange(grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]) error {
 	return status.Error(codes.Unimplemented, "method Exchange not implemented")
+}
+func (UnimplementedDispatcherServiceServer) GetSpool(context.Context, *GetSpoolRequest) (*GetSpoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSpool not implemented")
 }
 func (UnimplementedDispatcherServiceServer) LocateLog(context.Context, *LocateLogRequest) (*LocateLogResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LocateLog not implemented")
@@ -168,6 +186,24 @@ func _DispatcherService_Exchange_Handler(srv interface{}, stream grpc.ServerStre
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DispatcherService_ExchangeServer = grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]
+
+func _DispatcherService_GetSpool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSpoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatcherServiceServer).GetSpool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatcherService_GetSpool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatcherServiceServer).GetSpool(ctx, req.(*GetSpoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _DispatcherService_LocateLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(LocateLogRequest)
@@ -219,6 +255,10 @@ var DispatcherService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "postrider.internal.dispatcher.v1.DispatcherService",
 	HandlerType: (*DispatcherServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetSpool",
+			Handler:    _DispatcherService_GetSpool_Handler,
+		},
 		{
 			MethodName: "LocateLog",
 			Handler:    _DispatcherService_LocateLog_Handler,
