@@ -49,7 +49,9 @@ func TestNoFaultLosesWhatIsAcknowledgedOrBringsBackWhatIsAcked(t *testing.T) { /
 	plan := Plan(report.Seed, report.Length, hosts)
 	t.Logf("seed %d: %d faults in %s", report.Seed, len(plan), report.Length)
 	network := &network{t: t}
-	f := fleet.StartProcessesWith(t, &binaries, fleet.ProcessOptions{Hosts: hosts, Singles: true, Through: network.through})
+	f := fleet.StartProcessesWith(t, &binaries, fleet.ProcessOptions{
+		Hosts: hosts, Singles: true, Through: network.through, Env: []string{fleet.Spool(t.TempDir())},
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), report.Length+2*recovery)
 	defer cancel()
 	consuming, stopConsuming := context.WithCancel(ctx)

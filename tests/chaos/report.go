@@ -26,7 +26,7 @@ type Report struct {
 	mu     sync.Mutex // guards faults
 	faults map[Kind]int
 
-	pushes, deliveries, acks int
+	pushes, buffered, deliveries, acks int
 }
 
 // struck counts a fault that was done and mended.
@@ -39,9 +39,12 @@ func (r *Report) struck(k Kind) {
 // read counts what the clients saw.
 func (r *Report) read(events []invariant.Event) {
 	for _, e := range events {
-		switch e.(type) {
+		switch e := e.(type) {
 		case invariant.Push:
 			r.pushes++
+			if e.Buffered {
+				r.buffered++
+			}
 		case invariant.Delivery:
 			r.deliveries++
 		case invariant.Ack:
@@ -74,5 +77,6 @@ func (r *Report) String() string {
 		total += r.faults[k]
 	}
 	t.AppendFooter(table.Row{"in all", total})
-	return fmt.Sprintf("%s\nseed %d, %s: %d messages pushed, %d handed out, %d acked", t.Render(), r.Seed, r.Length, r.pushes, r.deliveries, r.acks)
+	return fmt.Sprintf("%s\nseed %d, %s: %d messages pushed (%d of them buffered), %d handed out, %d acked",
+		t.Render(), r.Seed, r.Length, r.pushes, r.buffered, r.deliveries, r.acks)
 }

@@ -214,7 +214,9 @@ func (w *runner) settle(ctx context.Context, client *rest.Client, group string, 
 	}
 	w.observe(w.ack, answered-sent)
 	for i, s := range statuses {
-		a := invariant.Ack{Queue: w.Queue, Group: group, ID: ids[i], Lease: lease.Token, Sent: sent, Answered: answered}
+		a := invariant.Ack{
+			Queue: w.Queue, Group: group, ID: ids[i], Content: lease.Deliveries[i].Headers["content"], Lease: lease.Token, Sent: sent, Answered: answered,
+		}
 		switch s {
 		case "ACK_STATUS_SETTLED":
 			w.rec.AddAck(a)

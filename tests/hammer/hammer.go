@@ -21,10 +21,10 @@ type Recorder struct {
 
 	start time.Time
 
-	mu     sync.Mutex                 // guards the rest
-	pushed map[string]map[string]bool // message ids by queue
-	acked  map[[2]string]map[string]bool
-	wake   chan struct{} // closed and replaced at each ack
+	mu     sync.Mutex                    // guards the rest
+	pushed map[string]map[string]bool    // contents by queue
+	acked  map[[2]string]map[string]bool // contents by queue and group
+	wake   chan struct{}                 // closed and replaced at each ack
 }
 
 // NewRecorder starts a history.
@@ -73,8 +73,8 @@ func (r *Recorder) AwaitDrained(ctx context.Context, queue, group string) error 
 	for {
 		r.mu.Lock()
 		left := 0
-		for id := range r.pushed[queue] {
-			if !r.acked[[2]string{queue, group}][id] {
+		for content := range r.pushed[queue] {
+			if !r.acked[[2]string{queue, group}][content] {
 				left++
 			}
 		}
@@ -98,7 +98,7 @@ func (r *Recorder) AddPush(p invariant.Push) {
 	if r.pushed[p.Queue] == nil {
 		r.pushed[p.Queue] = map[string]bool{}
 	}
-	r.pushed[p.Queue][p.ID] = true
+	r.pushed[p.Queue][p.Content] = true
 }
 
 // AddAck records an accepted ack.
@@ -110,7 +110,7 @@ func (r *Recorder) AddAck(a invariant.Ack) {
 	if r.acked[key] == nil {
 		r.acked[key] = map[string]bool{}
 	}
-	r.acked[key][a.ID] = true
+	r.acked[key][a.Content] = true
 	close(r.wake)
 	r.wake = make(chan struct{})
 }
@@ -177,7 +177,7 @@ func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) erro
 				return fmt.Errorf("publisher %s message %d: %w", p.Publisher, seq+i, res.Err)
 			}
 			r.AddPush(invariant.Push{
-				Tenant: p.Tenant, Queue: QueueOf(p.Tenant, p.Queue), Partition: batch[i].Partition, Content: batch[i].Headers["content"], Digest: Digest(batch[i].Payload), ID: res.MessageID, Offset: res.Offset,
+				Tenant: p.Tenant, Queue: QueueOf(p.Tenant, p.Queue), Partition: batch[i].Partition, Content: batch[i].Headers["content"], Digest: Digest(batch[i].Payload), ID: res.MessageID, Offset: res.Offset, Buffered: res.Buffered,
 				Publisher: p.Publisher, Seq: int64(seq + i), Sent: sent, Answered: answered,
 			})
 		}
@@ -272,7 +272,9 @@ func (c Consume) Run(ctx context.Context, r *Recorder, client *postrider.Client)
 // settle does to each message what its fate says. Refusals are the server's right: they are not recorded as acks.
 func (c Consume) settle(ctx context.Context, r *Recorder, client *postrider.Client, lease *postrider.Lease) error {
 	req := &queuev1.AckRequest{Queue: c.Queue, Lease: lease.Token}
+	contents := map[string]string{}
 	for _, d := range lease.Deliveries {
+		contents[d.MessageID] = d.Headers["content"]
 		s := &queuev1.Settlement{MessageId: d.MessageID, Action: queuev1.AckAction_ACK_ACTION_ACK}
 		if c.Fate != nil {
 			switch c.Fate(d) {
@@ -304,7 +306,7 @@ func (c Consume) settle(ctx context.Context, r *Recorder, client *postrider.Clie
 		if s.GetAction() != queuev1.AckAction_ACK_ACTION_ACK {
 			continue
 		}
-		a := invariant.Ack{Queue: QueueOf(c.Tenant, c.Queue), Group: c.Group, ID: s.GetMessageId(), Lease: lease.Token, Sent: sent, Answered: answered}
+		a := invariant.Ack{Queue: QueueOf(c.Tenant, c.Queue), Group: c.Group, ID: s.GetMessageId(), Content: contents[s.GetMessageId()], Lease: lease.Token, Sent: sent, Answered: answered}
 		switch res.GetStatus() { //nolint:exhaustive // the others settle nothing
 		case queuev1.AckStatus_ACK_STATUS_SETTLED:
 			r.AddAck(a)

@@ -41,6 +41,13 @@ func NothingLost(events []Event) []Violation {
 			out = append(out, Violation{"nothing lost", fmt.Sprintf("message %s is neither acked nor dead in group %s", p.ID, g[1]), slice})
 		}
 	}
+	for _, p := range l.buffered {
+		for g := range l.groups {
+			if g[0] == p.Queue && !l.settled[[3]string{p.Queue, g[1], p.Content}] {
+				out = append(out, Violation{"nothing lost", fmt.Sprintf("the buffered message %s is not acked in group %s", p.Content, g[1]), []Event{p}})
+			}
+		}
+	}
 	return out
 }
 
@@ -98,6 +105,9 @@ func OneMessageEach(events []Event) []Violation {
 	for _, e := range events {
 		switch e := e.(type) {
 		case Push:
+			if e.Buffered {
+				continue
+			}
 			see(content{e.Queue, e.Content}, e.ID, e)
 		case Delivery:
 			see(content{e.Queue, e.Content}, e.ID, e)
@@ -197,7 +207,7 @@ func OrderPerPublisher(events []Event) []Violation {
 	type line struct{ queue, partition, publisher string }
 	lines := map[line][]Push{}
 	for _, e := range events {
-		if p, ok := e.(Push); ok {
+		if p, ok := e.(Push); ok && !p.Buffered {
 			key := line{p.Queue, p.Partition, p.Publisher}
 			lines[key] = append(lines[key], p)
 		}

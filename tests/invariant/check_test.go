@@ -30,6 +30,10 @@ func ack(id, lease string, sent, answered int) invariant.Ack {
 	return invariant.Ack{Queue: "q", Group: "g", ID: id, Lease: lease, Sent: ms(sent), Answered: ms(answered)}
 }
 
+func buffered(content string) invariant.Push {
+	return invariant.Push{Queue: "q", Partition: "p1", Content: content, ID: "p_1", Buffered: true, Publisher: "p", Sent: ms(9), Answered: ms(10)}
+}
+
 // of is a push by a tenant's publisher "w", to one of its tenant's pops.
 func of(tenant string, seq int) invariant.Push {
 	return invariant.Push{Tenant: tenant, Queue: tenant + "/q", Content: fmt.Sprintf("w/%d", seq), Publisher: "w", ID: strconv.Itoa(seq)}
@@ -52,7 +56,12 @@ func good() []invariant.Event {
 
 func TestAGoodHistoryHasNoViolation(t *testing.T) {
 	t.Parallel()
+	drained := ack("c", "L4", 52, 53)
+	drained.Content = "c-c"
+	late := append(good(), buffered("c-c"), delivery("c", "p1", 3, "L4", 1, 50, 51), drained)
+
 	require.Empty(t, invariant.All(good(), invariant.Drained()...))
+	require.Empty(t, invariant.All(late, invariant.Drained()...))
 }
 
 func TestEachCheckFlagsBadHistories(t *testing.T) {
@@ -85,6 +94,7 @@ func TestEachCheckFlagsBadHistories(t *testing.T) {
 		"tenants: handed to another":                           {invariant.TenantsApart, []invariant.Event{of("acme", 1), to("zebra", 1)}},
 		"tenants: another message of the publisher":            {invariant.TenantsApart, []invariant.Event{of("acme", 1), to("acme", 1), to("zebra", 2)}},
 		"tenants: handed to nobody's":                          {invariant.TenantsApart, []invariant.Event{to("", 1), of("acme", 1)}},
+		"lost: buffered, never acked":                          {invariant.NothingLost, append(good(), buffered("c-late"))},
 		"lost: delivered, never acked":                         {invariant.NothingLost, []invariant.Event{push("a", "p1", 0, 0, 1), delivery("a", "p1", 0, "L1", 1, 3, 5)}},
 		"lost: never delivered":                                {invariant.NothingLost, append(good(), push("c", "p1", 3, 0, 1))},
 		"lost: acked in one group of two":                      {invariant.NothingLost, append(good(), otherGroup)},

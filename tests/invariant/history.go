@@ -27,6 +27,8 @@ type Push struct {
 	// ID and Offset are the answer's.
 	ID     string
 	Offset int64
+	// Buffered says that the answer was that the message waits on a disk: ID is a pending id that no delivery has, and there is no Offset yet.
+	Buffered bool
 	// Publisher and Seq say which producer sent it, as its how-manieth.
 	Publisher      string
 	Seq            int64
@@ -50,6 +52,7 @@ type Delivery struct {
 type Ack struct {
 	Queue, Group   string
 	ID, Lease      string
+	Content        string // as it was delivered
 	Sent, Answered Instant
 }
 
@@ -103,7 +106,9 @@ func (v Violation) String() string {
 
 // log is a history sorted out by what the checks need.
 type log struct {
-	pushes      map[string]Push // by message id
+	pushes      map[string]Push    // by message id
+	buffered    []Push             // known by their content alone
+	settled     map[[3]string]bool // by queue, group, content: what was acked
 	byPartition map[[2]string][]Push
 	deliveries  map[[3]string][]Delivery // by queue, group, message id
 	acks        map[[3]string][]Ack
@@ -115,11 +120,15 @@ type log struct {
 func sortOut(events []Event) *log {
 	l := &log{
 		pushes: map[string]Push{}, byPartition: map[[2]string][]Push{}, deliveries: map[[3]string][]Delivery{},
-		acks: map[[3]string][]Ack{}, dead: map[[3]string]bool{}, groups: map[[2]string]bool{}, shared: map[[2]string]bool{},
+		acks: map[[3]string][]Ack{}, dead: map[[3]string]bool{}, settled: map[[3]string]bool{}, groups: map[[2]string]bool{}, shared: map[[2]string]bool{},
 	}
 	for _, e := range events {
 		switch e := e.(type) {
 		case Push:
+			if e.Buffered {
+				l.buffered = append(l.buffered, e)
+				continue
+			}
 			l.pushes[e.ID] = e
 			key := [2]string{e.Queue, e.Partition}
 			l.byPartition[key] = append(l.byPartition[key], e)
@@ -133,6 +142,7 @@ func sortOut(events []Event) *log {
 		case Ack:
 			key := [3]string{e.Queue, e.Group, e.ID}
 			l.acks[key] = append(l.acks[key], e)
+			l.settled[[3]string{e.Queue, e.Group, e.Content}] = true
 			l.groups[[2]string{e.Queue, e.Group}] = true
 		case DeadLetter:
 			l.dead[[3]string{e.Queue, e.Group, e.ID}] = true

@@ -41,11 +41,11 @@ func TestADispatcherThatHangsIsGivenUpUntilItAnswersAgain(t *testing.T) {
 
 func TestADispatcherThatIsSlowAndAnswersIsNotGivenUp(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *engine.Config) { c.HungAfter = 50 * time.Millisecond })
+	b := setup(t, func(c *engine.Config) { c.HungAfter = 500 * time.Millisecond })
 	got := b.do(t.Context(), push("q", "", "x"))
 	a := b.own.next()
 
-	b.own.probed(10)
+	b.own.probed(6)
 	a.answer(pushed("m"))
 
 	require.NoError(t, (<-got).err)
