@@ -2,10 +2,12 @@ package dispatcher
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"postrider.dev/pkg/config"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/engine"
 )
 
@@ -16,6 +18,8 @@ type Config struct {
 	Addr          string `env:"ADDR" doc:"internal gRPC listener, for the ingress; not public"`
 	AdvertiseAddr string `env:"ADVERTISE_ADDR" doc:"address under which ingresses reach ADDR; empty: the address listened on"`
 	MeshhintAddr  string `env:"MESHHINT_ADDR" doc:"the host's sidecar; empty: no hints, shared re-polls serve instead"`
+
+	EncryptionKeys config.Secret `env:"ENCRYPTION_KEYS" doc:"master keys of encrypted queues, as id:base64 of 32 bytes, with commas between; the first wraps, all unwrap; the same for all dispatchers; empty: no queue can be encrypted"`
 
 	RepollMin      time.Duration `env:"REPOLL_MIN" doc:"first shared re-poll after a miss of a waiting pop; doubles up to REPOLL_MAX"`
 	RepollMax      time.Duration `env:"REPOLL_MAX" doc:"longest time between two shared re-polls of what is waited on"`
@@ -67,6 +71,7 @@ func (c Config) Validate() error {
 		config.NotEmpty("DATABASE_URL", c.DatabaseURL),
 		config.Between("POOL_SIZE", c.PoolSize, minPool, 200),
 		config.Address("ADDR", c.Addr),
+		c.checkKeys(),
 		config.NonLoopbackNeeds("ADDR", c.Addr, "CLUSTER_SECRET", c.ClusterSecret),
 		config.Between("REPOLL_MIN", c.RepollMin, 10*time.Millisecond, time.Second),
 		config.Between("REPOLL_MAX", c.RepollMax, c.RepollMin, 10*time.Second),
@@ -83,6 +88,14 @@ func (c Config) Validate() error {
 		config.Between("PARKED_POPS", c.ParkedPops, 1, 1<<24),
 		config.Between("SPOOL_BYTES", c.SpoolBytes, 1<<20, 1<<40),
 	)
+}
+
+// checkKeys says what is wrong with the master keys, and never shows one.
+func (c Config) checkKeys() error {
+	if _, err := seal.ParseMasters(c.EncryptionKeys.Reveal()); err != nil {
+		return fmt.Errorf("ENCRYPTION_KEYS: %w", err)
+	}
+	return nil
 }
 
 // minPool is what is needed without one waiting for another all the time: two flush lanes, two work lanes, the poller, and two for control.

@@ -22,6 +22,7 @@ import (
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 	"postrider.dev/services/dispatcher/internal/engine"
 	"postrider.dev/services/dispatcher/internal/link"
@@ -107,7 +108,11 @@ func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*ser
 	if err != nil {
 		return nil, err
 	}
-	st, behind := store.New(hot), store.New(cold)
+	masters, err := seal.ParseMasters(cfg.EncryptionKeys.Reveal())
+	if err != nil {
+		return nil, err
+	}
+	st, behind := store.New(hot, store.WithMasters(masters)), store.New(cold, store.WithMasters(masters))
 	control := store.NewControl(behind, enc, dec).WithDefaults(queue.Defaults{Retention: cfg.DefaultRetention})
 	s.modes = modes.New(env, "dispatcher", cfg.ModesRefresh, s.hints.attached,
 		func(ctx context.Context) (modes.Modes, error) { return modes.Read(ctx, cold) })

@@ -81,7 +81,7 @@ func domainMayImport(path string) bool {
 		return slices.Contains([]string{"pkg/hlc", "pkg/fence", "pkg/tenant"}, target) || isDomain(target)
 	}
 	if first, _, _ := strings.Cut(path, "/"); strings.Contains(first, ".") {
-		libraries := []string{"github.com/cespare/xxhash/v2", "github.com/klauspost/compress/", "github.com/RoaringBitmap/roaring/v2", "github.com/google/uuid"}
+		libraries := []string{"github.com/cespare/xxhash/v2", "github.com/dchest/siphash", "github.com/klauspost/compress/", "github.com/RoaringBitmap/roaring/v2", "github.com/google/uuid"}
 		return slices.ContainsFunc(libraries, func(library string) bool { return strings.HasPrefix(path, library) })
 	}
 	if path == "net/netip" || path == "net/url" {

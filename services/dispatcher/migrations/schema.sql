@@ -34,6 +34,7 @@ CREATE TABLE dispatcher.dead_letters (
     last_error text DEFAULT ''::text NOT NULL,
     failed_at timestamp with time zone NOT NULL,
     redriven_at timestamp with time zone,
+    key_id integer DEFAULT 0 NOT NULL,
     CONSTRAINT dead_letters_reason_ck CHECK ((reason = ANY (ARRAY['attempts'::text, 'expired'::text, 'rejected'::text, 'trimmed'::text, 'refused'::text])))
 );
 ALTER TABLE ONLY dispatcher.dead_letters ALTER COLUMN payload SET STORAGE EXTERNAL;
@@ -140,6 +141,24 @@ CREATE TABLE dispatcher.partitions (
     first_offset bigint NOT NULL,
     last_offset bigint NOT NULL,
     last_seen_at timestamp with time zone NOT NULL
+);
+
+CREATE SEQUENCE dispatcher.queue_key_ids
+    AS integer
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE dispatcher.queue_keys (
+    id integer NOT NULL,
+    queue_id bigint NOT NULL,
+    purpose text NOT NULL,
+    master_id text NOT NULL COLLATE pg_catalog."C",
+    wrapped bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT dispatcher.now() NOT NULL,
+    CONSTRAINT queue_keys_purpose_ck CHECK ((purpose = ANY (ARRAY['names'::text, 'data'::text])))
 );
 
 CREATE TABLE dispatcher.queues (
@@ -275,6 +294,9 @@ ALTER TABLE ONLY dispatcher.leases
 ALTER TABLE ONLY dispatcher.partitions
     ADD CONSTRAINT partitions_queue_id_name_pk PRIMARY KEY (queue_id, name);
 
+ALTER TABLE ONLY dispatcher.queue_keys
+    ADD CONSTRAINT queue_keys_id_pk PRIMARY KEY (id);
+
 ALTER TABLE ONLY dispatcher.queues
     ADD CONSTRAINT queues_id_pk PRIMARY KEY (id);
 
@@ -312,6 +334,8 @@ CREATE INDEX delayed_shard_id_available_at_seq_idx ON dispatcher.delayed USING b
 CREATE INDEX idempotency_keys_created_at_idx ON dispatcher.idempotency_keys USING brin (created_at) WITH (autosummarize='on');
 
 CREATE INDEX leases_expires_at_idx ON dispatcher.leases USING btree (expires_at);
+
+CREATE INDEX queue_keys_queue_id_id_idx ON dispatcher.queue_keys USING btree (queue_id, id);
 
 CREATE INDEX queues_deleted_tenant_id_name_idx ON dispatcher.queues USING btree (tenant_id, name) WHERE (deleted_at IS NOT NULL);
 

@@ -75,9 +75,11 @@ func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 	_, _ = fmt.Fprintf(g.Out, "lease %s · max-attempts %d · backoff %s to %s · max-message-bytes %d · idempotency-window %s · max-groups %d\n",
 		o.GetLease().AsDuration(), o.GetMaxAttempts(), o.GetBackoff().AsDuration(), o.GetBackoffMax().AsDuration(), o.GetMaxMessageBytes(),
 		o.GetIdempotencyWindow().AsDuration(), o.GetMaxGroups())
-	_, _ = fmt.Fprintf(g.Out, "retention %s · retention-bytes %s · retention-settled %t · expire-after %s · max-queue-bytes %s · max-queue-messages %s · dropped %d\n\n",
+	_, _ = fmt.Fprintf(g.Out, "retention %s · retention-bytes %s · retention-settled %t · expire-after %s · max-queue-bytes %s · max-queue-messages %s · dropped %d\n",
 		orNone(o.GetRetention().AsDuration()), orNone(o.GetRetentionBytes()), o.GetRetentionSettled(), o.GetExpireAfter().AsDuration(),
 		orNone(o.GetMaxQueueBytes()), orNone(o.GetMaxQueueMessages()), q.GetDropped())
+	_, _ = fmt.Fprintf(g.Out, "compression %s · encryption %t\n\n",
+		strings.ToLower(strings.TrimPrefix(o.GetCompression().String(), "COMPRESSION_")), o.GetEncryption())
 	if q.GetDelayed() > 0 {
 		_, _ = fmt.Fprintf(g.Out, "%d delayed messages wait for their time\n\n", q.GetDelayed())
 	}
@@ -126,6 +128,8 @@ type queueFlags struct {
 	shards                                          int32
 	retentionBytes, maxQueueBytes, maxQueueMessages int64
 	retentionSettled                                bool
+	compression                                     string
+	encryption                                      bool
 	reset                                           []string
 }
 
@@ -138,6 +142,9 @@ func newQueueConfigure(g *globals) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options := o.options(cmd.Flags().Changed)
+			if err := o.compress(options); err != nil {
+				return err
+			}
 			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
 				q, err := c.Configure(ctx, args[0], options, o.reset...)
 				if err != nil {
@@ -166,6 +173,8 @@ func newQueueConfigure(g *globals) *cobra.Command {
 	f.DurationVar(&o.expireAfter, "expire-after", 0, "how long an idle group is waited for by retention-settled: 1s to 10 years")
 	f.Int64Var(&o.maxQueueBytes, "max-queue-bytes", 0, "stored bytes above which pushes are refused, 0 is no limit")
 	f.Int64Var(&o.maxQueueMessages, "max-queue-messages", 0, "pending messages above which pushes are refused, 0 is no limit")
+	f.StringVar(&o.compression, "compression", "", "how the log is compressed: zstd or none")
+	f.BoolVar(&o.encryption, "encryption", false, "encrypt everything that is kept, only when the queue is created")
 	f.StringSliceVar(&o.reset, "reset", nil, "options that take their default again, for example max_attempts,backoff")
 	return cmd
 }
@@ -219,7 +228,24 @@ func (o queueFlags) options(named func(string) bool) *queuev1.QueueOptions {
 	if named("retention-settled") {
 		out.RetentionSettled = &o.retentionSettled
 	}
+	if named("encryption") {
+		out.Encryption = &o.encryption
+	}
 	return out
+}
+
+// compress reads the flag that is one of a few words.
+func (o queueFlags) compress(out *queuev1.QueueOptions) error {
+	switch o.compression {
+	case "":
+	case "zstd":
+		out.Compression = queuev1.Compression_COMPRESSION_ZSTD.Enum()
+	case "none":
+		out.Compression = queuev1.Compression_COMPRESSION_NONE.Enum()
+	default:
+		return fmt.Errorf("%w: --compression is zstd or none, not %q", ErrUsage, o.compression)
+	}
+	return nil
 }
 
 func newQueueRemove(g *globals) *cobra.Command {

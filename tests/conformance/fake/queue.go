@@ -80,6 +80,7 @@ func defaults() *queuev1.QueueOptions {
 		MaxGroups: proto.Int32(100), Shards: proto.Int32(1),
 		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
 		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
+		Compression: queuev1.Compression_COMPRESSION_ZSTD.Enum(), Encryption: proto.Bool(false),
 	}
 }
 

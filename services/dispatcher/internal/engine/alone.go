@@ -16,7 +16,10 @@ func (p *plan) alone(ctx context.Context) {
 		g.fail(ErrDraining)
 		return
 	}
-	err := e.fillDeadLetters(ctx, g, p.change.DeadLetters)
+	err := p.canKeep()
+	if err == nil {
+		err = e.fillDeadLetters(ctx, g, p.change.DeadLetters)
+	}
 	if g.replaced() {
 		e.slots.leave()
 		g.putBack(p.requests)

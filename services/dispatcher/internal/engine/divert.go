@@ -20,6 +20,7 @@ var (
 	ErrSpoolFull = errors.New("the spool is full")
 
 	errUnknownQueue = errors.New("the database is away, and the queue is not known here")
+	errInClear      = errors.New("the spool keeps nothing of an encrypted queue")
 	errDoubt        = errors.New("the database was lost while it committed")
 )
 
@@ -33,6 +34,10 @@ func (e *Engine) divert(p *push, parts []*part) {
 	}
 	if p.req.GetRequire() == committed {
 		refuse(ErrWouldBeBuffered)
+		return
+	}
+	if p.queue.Encrypted() { // what is on disk is in clear
+		refuse(&UnavailableError{Err: errInClear})
 		return
 	}
 	record := &spooledPush{tenant: p.tenant, at: e.clk.Now(), keyed: p.requestKey && !p.half, hash: p.requestHash, req: p.req, sought: soughtOf(p, parts)}

@@ -212,6 +212,9 @@ func (d *drainer) place(ctx context.Context, p *push) error {
 	defer cancel()
 	q, err := d.e.catalog.Queue(ctx, p.tenant, p.name, true)
 	if err == nil {
+		err = q.Usable()
+	}
+	if err == nil {
 		p.drained.lost = false
 		p.placeDrained(q, d.e.clk.Now())
 	}

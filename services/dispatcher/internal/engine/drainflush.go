@@ -145,7 +145,7 @@ func (w *drainWork) Encode(i int, at store.Locked, states []store.KeyState) (sto
 	if err := w.lane.encode(c); err != nil {
 		return store.Remainder{}, err
 	}
-	rest.Append = store.Append{Encoded: c.enc, FlushID: c.id}
+	rest.Append = store.Append{Encoded: c.enc, FlushID: c.id, Key: c.queue.Key()}
 	return rest, nil
 }
 

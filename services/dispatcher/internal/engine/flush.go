@@ -10,12 +10,14 @@ import (
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
+	"postrider.dev/services/dispatcher/internal/engine/catalog"
 	"postrider.dev/services/dispatcher/internal/store"
 )
 
 // part is what goes to one shard of one flush.
 type part struct {
 	shard  message.ShardID
+	queue  *catalog.Queue // as the first of its pushes knows it
 	known  message.Offset
 	id     store.FlushID
 	frames []segment.Frame
@@ -184,7 +186,9 @@ func (l *flushLane) flushPlain(ctx context.Context, ps []*push) error {
 		if err := l.encode(c); err != nil {
 			return err
 		}
-		appends[i] = store.Append{Encoded: c.enc, Shard: c.shard, Known: c.known, FlushID: c.id, MaxBytes: share(c.offered[0].p.queue)}
+		appends[i] = store.Append{
+			Encoded: c.enc, Shard: c.shard, Known: c.known, FlushID: c.id, MaxBytes: share(c.queue), Key: c.queue.Key(),
+		}
 	}
 	sctx, cancel := context.WithTimeout(ctx, l.e.cfg.StatementTimeout)
 	defer cancel()
@@ -208,7 +212,7 @@ func (l *flushLane) split(ps []*push) []*part {
 		id := p.queue.Shards[shard]
 		c := places[id]
 		if c == nil {
-			c = &part{shard: id, known: l.e.headOf(id), window: p.queue.Config.IdempotencyWindow}
+			c = &part{shard: id, queue: p.queue, known: l.e.headOf(id), window: p.queue.Config.IdempotencyWindow}
 			_, _ = rand.Read(c.id[:]) // never fails
 			places[id] = c
 			parts = append(parts, c)
@@ -229,6 +233,6 @@ func (l *flushLane) split(ps []*push) []*part {
 
 // encode builds the segment of c.frames.
 func (l *flushLane) encode(c *part) (err error) {
-	c.enc, c.dir, err = l.e.encoder.Build(c.frames)
+	c.enc, c.dir, err = c.queue.Encode(l.e.encoder, c.frames)
 	return err
 }

@@ -72,7 +72,7 @@ func (l *flushLane) flushKeyed(ctx context.Context, ps []*push) error {
 			return store.Remainder{}, l.noRoom(refused, fullOfBytes(refused[0].queue))
 		}
 		return store.Remainder{
-			Append:  store.Append{Encoded: c.enc, FlushID: c.id},
+			Append:  store.Append{Encoded: c.enc, FlushID: c.id, Key: c.queue.Key()},
 			Keys:    c.newKeys(at.Base, states),
 			Delayed: c.newDelayed(),
 		}, nil
@@ -147,8 +147,7 @@ func (p *push) allKeys() []store.Key {
 // requestKeyAt is the request's key on one shard. Each shard that got items of the request keeps what it answered, and the arbiter keeps the key in any
 // case, so that the same key is noticed wherever the other request's items go.
 func (p *push) requestKeyAt(shard message.ShardID) store.Key {
-	id := message.DedupeKey(shard, message.KeyOfRequest, "", p.req.GetIdempotencyKey())
-	return store.Key{ID: store.KeyID(id), BodyHash: p.requestHash}
+	return store.Key{ID: p.queue.DedupeKey(shard, message.KeyOfRequest, "", p.req.GetIdempotencyKey()), BodyHash: p.requestHash}
 }
 
 // gatherKeys lists the part's keys, each once.

@@ -21,6 +21,7 @@ import (
 	"postrider.dev/pkg/run/runtest"
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 	"postrider.dev/services/dispatcher/internal/engine"
 	"postrider.dev/services/dispatcher/internal/store"
@@ -52,6 +53,7 @@ type nodeOptions struct {
 	pool  func(*pg.Options)
 	clk   clock.Clock
 	parts func(*engine.Parts)
+	keys  string // master keys
 }
 
 func database(t testing.TB) string {
@@ -81,8 +83,10 @@ func newNode(t testing.TB, url string, o nodeOptions) *node {
 	cold, err := pg.Open(t.Context(), url, opts)
 	require.NoError(t, err)
 	n.db = db
-	n.store = store.New(db)
-	n.control = store.NewControl(store.New(cold), enc, dec)
+	masters, err := seal.ParseMasters(o.keys)
+	require.NoError(t, err)
+	n.store = store.New(db, store.WithMasters(masters))
+	n.control = store.NewControl(store.New(cold, store.WithMasters(masters)), enc, dec)
 	cfg := engine.Defaults()
 	if o.cfg != nil {
 		o.cfg(&cfg)

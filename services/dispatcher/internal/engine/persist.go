@@ -26,9 +26,13 @@ func persist[T any](ctx context.Context, e *Engine, do func(context.Context) (T,
 	}
 }
 
-// queue looks a queue up, and makes it if that is wanted.
+// queue looks a queue up, and makes it if that is wanted. One whose messages cannot be read or written here, for want of a key, is refused.
 func (e *Engine) queue(ctx context.Context, t tenant.ID, name string, create bool) (*catalog.Queue, error) {
-	return persist(ctx, e, func(ctx context.Context) (*catalog.Queue, error) { return e.catalog.Queue(ctx, t, name, create) })
+	q, err := persist(ctx, e, func(ctx context.Context) (*catalog.Queue, error) { return e.catalog.Queue(ctx, t, name, create) })
+	if err != nil {
+		return nil, err
+	}
+	return q, q.Usable()
 }
 
 // groupRow looks a group up, made if need be.

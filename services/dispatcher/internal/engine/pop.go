@@ -246,7 +246,7 @@ func (e *Engine) wish(q *catalog.Queue, req *queuev1.PopRequest) window.Pop {
 		want.Lease = req.GetLease().AsDuration()
 	}
 	if req.GetPartition() != "" {
-		want.Named, want.Hash = true, placement.Hash(req.GetPartition())
+		want.Named, want.Hash = true, q.Hash(req.GetPartition())
 	}
 	return want
 }

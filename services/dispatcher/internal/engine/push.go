@@ -10,6 +10,7 @@ import (
 
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
+	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
@@ -205,7 +206,7 @@ func (p *push) place(q *catalog.Queue) {
 		p.results[i] = &results[n]
 		m := &messages[i]
 		fill(m, items[i])
-		if err := check(q.Config, m, items[i]); err != nil {
+		if err := checkItem(q, m, items[i]); err != nil {
 			results[n].Status, results[n].Error = queuev1.PushStatus_PUSH_STATUS_FAILED, itemError(err)
 			continue
 		}
@@ -216,7 +217,7 @@ func (p *push) place(q *catalog.Queue) {
 	p.encode(messages, size)
 	if key := p.req.GetIdempotencyKey(); key != "" && q.Config.IdempotencyWindow > 0 && len(p.items) > 0 && !p.half {
 		p.requestKey, p.keyed = true, true
-		p.requestHash = p.bodyHash(messages)
+		p.requestHash = q.BodyHash(p.bodyHash(messages))
 		p.arbiter = placement.Shard(placement.Hash(key), len(q.Shards))
 	}
 }
@@ -229,7 +230,7 @@ func (p *push) encode(messages []message.Message, size int) {
 		m := &messages[it.index]
 		start := len(buf)
 		buf = message.AppendFrame(buf, m)
-		it.frame = segment.Frame{Hash: placement.Hash(m.Partition), Bytes: buf[start:len(buf):len(buf)]}
+		it.frame = segment.Frame{Hash: p.queue.Hash(m.Partition), Bytes: buf[start:len(buf):len(buf)]}
 		it.shard = placement.Shard(it.frame.Hash, len(p.queue.Shards))
 		if it.later = laterOf(p.req.GetItems()[it.index]); it.later.is() {
 			p.keyed = true // it takes the way on which the database's time is known before anything is written
@@ -237,8 +238,8 @@ func (p *push) encode(messages []message.Message, size int) {
 		if key := p.req.GetItems()[it.index].GetIdempotencyKey(); key != "" && p.queue.Config.IdempotencyWindow > 0 {
 			it.keyed, p.keyed = true, true
 			it.key = store.Key{
-				ID:       store.KeyID(message.DedupeKey(p.queue.Shards[it.shard], message.KeyOfMessage, m.Partition, key)),
-				BodyHash: itemHash(m, p.req.GetItems()[it.index]),
+				ID:       p.queue.DedupeKey(p.queue.Shards[it.shard], message.KeyOfMessage, m.Partition, key),
+				BodyHash: p.queue.BodyHash(itemHash(m, p.req.GetItems()[it.index])),
 			}
 		}
 	}
@@ -277,9 +278,12 @@ func fill(m *message.Message, item *queuev1.PushItem) {
 	}
 }
 
-func check(c queue.Config, m *message.Message, item *queuev1.PushItem) error {
-	if err := c.CheckMessage(m); err != nil {
+func checkItem(q *catalog.Queue, m *message.Message, item *queuev1.PushItem) error {
+	if err := q.Config.CheckMessage(m); err != nil {
 		return err
+	}
+	if q.Encrypted() && (item.GetDelay() != nil || item.GetDeliverAt() != nil) { // where it waits nothing is sealed
+		return invalid.New(invalid.Encrypted, "delay", "and deliver_at are not offered by an encrypted queue")
 	}
 	if err := checkLater(item); err != nil {
 		return err

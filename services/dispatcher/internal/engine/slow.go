@@ -254,6 +254,9 @@ func (g *gshard) decide(
 	}
 	p := g.plan(all, seq)
 	p.absolve()
+	if err := p.canKeep(); err != nil {
+		return nil, err
+	}
 	if lack.letters = g.grp.e.useLetters(p.change.DeadLetters, letters); len(lack.letters) > 0 {
 		return p, errReadFirst
 	}

@@ -136,13 +136,16 @@ func (e *Engine) queueForPush(ctx context.Context, t tenant.ID, name string) (*c
 	for n := 0; ; n++ {
 		if e.spool.isAway() {
 			if q, ok := e.catalog.LastKnown(t, name); ok {
-				return q, nil
+				return q, q.Usable()
 			}
 			return nil, &UnavailableError{Err: errUnknownQueue}
 		}
 		q, err := e.catalog.Queue(ctx, t, name, true)
-		if err == nil || ctx.Err() != nil {
-			return q, err
+		if err == nil {
+			return q, q.Usable()
+		}
+		if ctx.Err() != nil {
+			return nil, err
 		}
 		if e.spool.suspect(ctx, err, began) {
 			continue

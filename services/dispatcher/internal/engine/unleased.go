@@ -10,7 +10,6 @@ import (
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 	"postrider.dev/services/dispatcher/internal/engine/catalog"
@@ -97,11 +96,13 @@ func (e *Engine) locate(ctx context.Context, q *catalog.Queue, all []*queuev1.Se
 	if err := e.locateNames(ctx, q, names, out); err != nil {
 		return nil, err
 	}
-	return out, e.locateIDs(ctx, offsets, all, out)
+	return out, e.locateIDs(ctx, q, offsets, all, out)
 }
 
 // locateIDs reads the partitions of messages that are named by id.
-func (e *Engine) locateIDs(ctx context.Context, offsets map[message.ShardID][]message.Offset, all []*queuev1.Settlement, out []located) error {
+func (e *Engine) locateIDs(
+	ctx context.Context, q *catalog.Queue, offsets map[message.ShardID][]message.Offset, all []*queuev1.Settlement, out []located,
+) error {
 	found := map[message.ShardID]map[message.Offset]read{}
 	missing := map[message.ShardID]message.Offset{}
 	for shard, wanted := range offsets {
@@ -130,7 +131,7 @@ func (e *Engine) locateIDs(ctx context.Context, offsets map[message.ShardID][]me
 				}
 				continue
 			}
-			at.hash = placement.Hash(m.Partition)
+			at.hash = q.Hash(m.Partition)
 		}
 	}
 	return nil
@@ -157,7 +158,7 @@ func (e *Engine) locateNames(ctx context.Context, q *catalog.Queue, names map[st
 				out[i].err = ErrStaleEpoch
 				continue
 			}
-			out[i].id, out[i].hash = message.ID{Shard: m.Shard, Offset: m.Offset}, placement.Hash(name.Partition)
+			out[i].id, out[i].hash = message.ID{Shard: m.Shard, Offset: m.Offset}, q.Hash(name.Partition)
 		}
 	}
 	return nil

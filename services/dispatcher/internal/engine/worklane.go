@@ -227,7 +227,20 @@ func (g *gshard) plan(requests []*request, seq uint64) *plan {
 	}
 	p := &plan{g: g, requests: requests, seq: seq}
 	p.change, p.outcomes = g.view.Plan(e.dbtime.now(), e.draw, wishes)
+	q := g.grp.rows.Load().queue
+	p.change.Private = q.Encrypted()
+	if p.change.Private && q.Usable() == nil {
+		p.change.Key = q.Key()
+	}
 	return p
+}
+
+// canKeep refuses a change with dead letters of an encrypted queue whose key is missing: they wait for it.
+func (p *plan) canKeep() error {
+	if len(p.change.DeadLetters) > 0 && p.change.Private && p.change.Key == nil {
+		return store.ErrKeyMissing
+	}
+	return nil
 }
 
 // unwritten answers a plan that has nothing to write. Refusals of anything but pops need proof: they are planned again under the row's lock.

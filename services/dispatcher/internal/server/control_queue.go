@@ -155,7 +155,7 @@ func (s *Queues) ListPartitions(ctx context.Context, req *queuev1.ListPartitions
 	if err != nil {
 		return nil, wireError(err)
 	}
-	page, err := s.control.ListPartitions(ctx, q.ID, after, size+1)
+	page, err := s.control.ListPartitions(ctx, q, after, size+1)
 	if err != nil {
 		return nil, wireError(err)
 	}

@@ -30,6 +30,12 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 	if o != nil && o.RetentionSettled != nil {
 		p.Set.RetentionSettled = new(o.GetRetentionSettled())
 	}
+	if o != nil && o.Compression != nil {
+		p.Set.Compression = compressionFrom(o.GetCompression())
+	}
+	if o != nil && o.Encryption != nil {
+		p.Set.Encryption = new(o.GetEncryption())
+	}
 	for _, d := range []struct {
 		name  queue.Option
 		given *durationpb.Duration
@@ -58,6 +64,7 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		queue.OptRetention: p.Set.Retention != nil, queue.OptRetentionBytes: p.Set.RetentionBytes != nil,
 		queue.OptRetentionSettled: p.Set.RetentionSettled != nil, queue.OptExpireAfter: p.Set.ExpireAfter != nil,
 		queue.OptMaxQueueBytes: p.Set.MaxQueueBytes != nil, queue.OptMaxQueueMessages: p.Set.MaxQueueMessages != nil,
+		queue.OptCompression: p.Set.Compression != nil, queue.OptEncryption: p.Set.Encryption != nil,
 	}
 	for _, name := range reset {
 		if set[queue.Option(name)] {
@@ -88,7 +95,28 @@ func optionsOf(c queue.Config) *queuev1.QueueOptions {
 		IdempotencyWindow: durationpb.New(c.IdempotencyWindow), MaxGroups: number(c.MaxGroups), Shards: number(c.Shards),
 		Retention: durationpb.New(c.Retention.Age), RetentionBytes: new(int64(c.Retention.Bytes)), RetentionSettled: new(c.Retention.Settled),
 		ExpireAfter: durationpb.New(c.Retention.ExpireAfter), MaxQueueBytes: new(int64(c.Limits.Bytes)), MaxQueueMessages: new(int64(c.Limits.Messages)),
+		Compression: compressionOf(c.Compression), Encryption: &c.Encryption,
 	}
+}
+
+// compressionFrom reads a compression. A value that is none is left to the options' own check.
+func compressionFrom(c queuev1.Compression) *queue.Compression {
+	out := queue.Compression(c.String())
+	switch c {
+	case queuev1.Compression_COMPRESSION_UNSPECIFIED:
+	case queuev1.Compression_COMPRESSION_ZSTD:
+		out = queue.CompressionZstd
+	case queuev1.Compression_COMPRESSION_NONE:
+		out = queue.CompressionNone
+	}
+	return &out
+}
+
+func compressionOf(c queue.Compression) *queuev1.Compression {
+	if c == queue.CompressionNone {
+		return queuev1.Compression_COMPRESSION_NONE.Enum()
+	}
+	return queuev1.Compression_COMPRESSION_ZSTD.Enum()
 }
 
 // queueOf shows a queue with what it holds.

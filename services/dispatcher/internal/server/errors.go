@@ -16,6 +16,8 @@ import (
 const (
 	ReasonQueueNotFound      = "QUEUE_NOT_FOUND"
 	ReasonQueueLeased        = "QUEUE_LEASED"
+	ReasonQueueEncrypted     = "QUEUE_ENCRYPTED"
+	ReasonKeyMissing         = "ENCRYPTION_KEY_MISSING"
 	ReasonModesUnknown       = "MODES_UNKNOWN"
 	ReasonGroupNotFound      = "GROUP_NOT_FOUND"
 	ReasonTooManyGroups      = "TOO_MANY_GROUPS"
@@ -49,6 +51,9 @@ func wireError(err error) error {
 		{store.ErrDeadLetterNotFound, apierr.NotFound(ReasonDeadLetterNotFound, "the queue has no such dead letter")},
 		{store.ErrMessageNotFound, apierr.NotFound(ReasonMessageNotFound, "the queue has no such message, or not any more")},
 		{store.ErrQueueLeased, apierr.FailedPrecondition(ReasonQueueLeased, "messages of the queue are leased; force deletes it all the same")},
+		{store.ErrInClear, apierr.FailedPrecondition(ReasonQueueEncrypted, "the dead letter is encrypted, and the queue that has the name now is not")},
+		{store.ErrNotListed, apierr.FailedPrecondition(ReasonQueueEncrypted, "names of partitions of an encrypted queue are not kept, so they cannot be listed")},
+		{store.ErrKeyMissing, apierr.Unavailable(ReasonKeyMissing, "the queue is encrypted with a key that this dispatcher has not; nothing was done", 5*time.Second)},
 		{store.ErrTooManyGroups, apierr.FailedPrecondition(ReasonTooManyGroups, "the queue has as many groups as its max_groups allows")},
 		{store.ErrTrimmed, apierr.FailedPrecondition(ReasonDeadLetterTrimmed, "the message was gone when it became a dead letter; there is nothing to redrive")},
 	} {
@@ -77,7 +82,7 @@ func invalidError(e *invalid.Error) *apierr.Error {
 		return wire
 	case invalid.GroupMismatch:
 		return apierr.AlreadyExists(string(e.Code), e.Detail).WithField(e.Field)
-	case invalid.OptionFixed:
+	case invalid.OptionFixed, invalid.NoEncryptionKey:
 		return apierr.FailedPrecondition(string(e.Code), e.Detail).WithField(e.Field)
 	}
 	return apierr.InvalidArgument(string(e.Code), e.Field, e.Detail)

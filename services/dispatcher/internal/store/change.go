@@ -188,6 +188,9 @@ func appendRetryArgs(args []any, c *window.Change) []any {
 			keys[i], hashes[i] = pairKey(c.ID, uint64(r.Offset)), int64(r.PartitionHash)
 			failures[i], deliveries[i] = int32(r.Failures), int32(r.Deliveries)
 			afters[i], alone[i], errs[i] = micros(r.After), int64(r.AloneThrough), cleanText(r.LastError)
+			if c.Private {
+				errs[i] = "" // the reason of the last failure is sealed with the dead letter
+			}
 			if r.AvailableAt != 0 {
 				at := r.AvailableAt.Time()
 				ats[i] = &at
@@ -212,20 +215,17 @@ func appendDeadLetterArgs(args []any, c *window.Change) []any {
 	}
 	ids, offsets, hashes := make([][16]byte, n), make([]int64, n), make([]int64, n)
 	partitions, clients, types := make([]*string, n), make([]string, n), make([]string, n)
-	headers, payloads := make([][]byte, n), make([][]byte, n)
+	headers, payloads, keys := make([][]byte, n), make([][]byte, n), make([]int32, n)
 	deliveries, failures, reasons, errs := make([]int32, n), make([]int32, n), make([]string, n), make([]string, n)
 	for i, d := range c.DeadLetters {
 		ids[i], offsets[i], hashes[i] = d.ID, int64(d.Offset), int64(d.PartitionHash)
 		deliveries[i], failures[i] = int32(d.Deliveries), int32(d.Failures)
-		reasons[i], errs[i] = reasonText(d.Reason), cleanText(d.LastError)
-		headers[i] = []byte{}
-		if m := d.Snapshot; m != nil {
-			partition := cleanText(m.Partition)
-			partitions[i], clients[i], types[i] = &partition, cleanText(m.ClientID), cleanText(m.ContentType)
-			headers[i], payloads[i] = EncodeHeaders(m.Headers), notNil(m.Payload)
-		}
+		x := keptOf(&d, c)
+		reasons[i], errs[i] = reasonText(d.Reason), x.lastError
+		partitions[i], clients[i], types[i] = x.partition, x.clientID, x.contentType
+		headers[i], payloads[i], keys[i] = x.headers, x.payload, x.key
 	}
-	return append(args, ids, offsets, hashes, partitions, clients, types, headers, payloads, deliveries, failures, reasons, errs)
+	return append(args, ids, offsets, hashes, partitions, clients, types, headers, payloads, deliveries, failures, reasons, errs, keys)
 }
 
 func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }

@@ -31,6 +31,9 @@ type DeadLetter struct {
 	LastError    string // the last reason a consumer gave
 	FailedAt     time.Time
 	RedrivenAt   time.Time // zero: never
+
+	key    int32 // 0: in clear
+	sealed []byte
 }
 
 // DeadLetterFilter chooses what ListDeadLetters returns.
@@ -60,6 +63,9 @@ func (c *Control) ListDeadLetters(ctx context.Context, t tenant.ID, queueName st
 		return nil, fmt.Errorf("list dead letters: %w", err)
 	}
 	page, err := pgx.CollectRows(rows, scanDeadLetter)
+	if err == nil {
+		err = c.s.openLetters(ctx, c.on(), page)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -80,10 +86,14 @@ func (c *Control) GetDeadLetter(ctx context.Context, t tenant.ID, queueName stri
 	if pg.IsNoRows(err) {
 		return DeadLetter{}, ErrDeadLetterNotFound
 	}
+	one := []DeadLetter{d}
+	if err == nil {
+		err = c.s.openLetters(ctx, c.on(), one)
+	}
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("get dead letter: %w", err)
 	}
-	return d, nil
+	return one[0], nil
 }
 
 // queueIDs returns the ids of all queues of that name, the live one first; ErrQueueNotFound if there never was one or nothing of it is left.
@@ -108,7 +118,7 @@ func scanDeadLetter(row pgx.CollectableRow) (DeadLetter, error) {
 	var headers []byte
 	var redriven *time.Time
 	err := row.Scan(&d.ID, &d.QueueID, &d.Group, &d.Shard, &d.Offset, &partition, &d.ClientID, &d.ContentType, &headers, &d.Payload,
-		&d.PayloadBytes, &d.Trimmed, &d.Failures, &d.Reason, &d.LastError, &d.FailedAt, &redriven)
+		&d.PayloadBytes, &d.Trimmed, &d.Failures, &d.Reason, &d.LastError, &d.FailedAt, &redriven, &d.key)
 	if err != nil {
 		return d, err
 	}
@@ -119,6 +129,10 @@ func scanDeadLetter(row pgx.CollectableRow) (DeadLetter, error) {
 		d.RedrivenAt = redriven.UTC()
 	}
 	d.FailedAt = d.FailedAt.UTC()
+	if d.key != 0 {
+		d.sealed = headers
+		return d, nil
+	}
 	d.Headers, err = DecodeHeaders(headers)
 	return d, err
 }

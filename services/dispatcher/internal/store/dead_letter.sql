@@ -7,7 +7,7 @@ SELECT id FROM dispatcher.queues WHERE tenant_id = @tenant AND name = @name AND 
 
 -- name: dead_letters_page
 SELECT d.id, d.queue_id, d.group_name, d.shard_id, d."offset", d.partition, d.client_id, d.content_type, d.headers, NULL::bytea,
-       coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at
+       coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at, d.key_id
 FROM unnest(@queues::bigint[]) AS q(id)
 CROSS JOIN LATERAL (
     (SELECT l.* FROM dispatcher.dead_letters l
@@ -25,7 +25,7 @@ LIMIT @limit;
 
 -- name: dead_letters_page_open
 SELECT d.id, d.queue_id, d.group_name, d.shard_id, d."offset", d.partition, d.client_id, d.content_type, d.headers, NULL::bytea,
-       coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at
+       coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at, d.key_id
 FROM unnest(@queues::bigint[]) AS q(id)
 CROSS JOIN LATERAL (
     SELECT l.* FROM dispatcher.dead_letters l
@@ -38,7 +38,7 @@ LIMIT @limit;
 
 -- name: dead_letters_page_group
 SELECT d.id, d.queue_id, d.group_name, d.shard_id, d."offset", d.partition, d.client_id, d.content_type, d.headers, NULL::bytea,
-       coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at
+       coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at, d.key_id
 FROM unnest(@queues::bigint[]) AS q(id)
 CROSS JOIN LATERAL (
     (SELECT l.* FROM dispatcher.dead_letters l
@@ -57,7 +57,7 @@ LIMIT @limit;
 -- name: dead_letters_page_group_open
 -- Ranges and the order name the whole index, so no other one will do, whatever the planner believes of the group's size.
 SELECT d.id, d.queue_id, d.group_name, d.shard_id, d."offset", d.partition, d.client_id, d.content_type, d.headers, NULL::bytea,
-       coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at
+       coalesce(octet_length(d.payload), 0), d.payload IS NULL, d.failures, d.reason, d.last_error, d.failed_at, d.redriven_at, d.key_id
 FROM unnest(@queues::bigint[]) AS q(id)
 CROSS JOIN LATERAL (
     SELECT l.* FROM dispatcher.dead_letters l
@@ -70,7 +70,7 @@ LIMIT @limit;
 
 -- name: dead_letter_get
 SELECT id, queue_id, group_name, shard_id, "offset", partition, client_id, content_type, headers, payload,
-       coalesce(octet_length(payload), 0), payload IS NULL, failures, reason, last_error, failed_at, redriven_at
+       coalesce(octet_length(payload), 0), payload IS NULL, failures, reason, last_error, failed_at, redriven_at, key_id
 FROM dispatcher.dead_letters
 WHERE id = @id AND queue_id = ANY (@queues::bigint[]);
 
@@ -96,7 +96,7 @@ ORDER BY d.id
 LIMIT @limit;
 
 -- name: dead_letters_read
-SELECT id, partition, client_id, content_type, headers, payload
+SELECT id, partition, client_id, content_type, headers, payload, key_id
 FROM dispatcher.dead_letters
 WHERE id = ANY (@ids::uuid[])
 ORDER BY id;

@@ -14,6 +14,7 @@ import (
 
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 )
 
@@ -28,7 +29,7 @@ type Append struct {
 	// Known is a head this process has seen of the shard, or 0. It spares the database a walk over old versions of the row; it is never a condition.
 	Known   message.Offset
 	FlushID FlushID
-	KeyID   int32 // of the key the body is encrypted with; 0 is none
+	Key     *seal.Key // encrypts the body as it is written; that of the shard's queue, nil where that is not encrypted
 	// MaxBytes is how many bytes of bodies the shard may hold with this one; 0 is no limit.
 	MaxBytes int64
 }
@@ -109,12 +110,13 @@ func placesOf(appends []Append) (map[message.ShardID]int, error) {
 	return places, nil
 }
 
-// queueFlush adds the flush of all appends to the batch; answer is called for each that was appended, Count left out.
+// queueFlush adds the flush of all appends to the batch, encrypted where they have a key; answer is called for each that was appended, Count left out.
 func (s *Store) queueFlush(batch *pgx.Batch, appends []Append, answer func(Appended)) {
 	var queued *pgx.QueuedQuery
 	if len(appends) == 1 {
 		a := &appends[0]
-		queued = batch.Queue(s.sql.text("flush_one"), a.Count, a.Body, a.Shard, a.Known, a.most(), a.FlushID, int16(a.Codec), a.KeyID, a.Partitions, a.Sizes)
+		queued = batch.Queue(s.sql.text("flush_one"),
+			a.Count, a.stored(), a.Shard, a.Known, a.most(), a.FlushID, int16(a.Codec), a.Key.ID(), a.Partitions, a.Sizes)
 	} else {
 		queued = batch.Queue(s.sql.text("flush"), flushArrays(appends)...)
 	}
@@ -139,8 +141,8 @@ func flushArrays(appends []Append) []any {
 	for i := range order {
 		a := &order[i]
 		shards[i], known[i], counts[i], ids[i] = int64(a.Shard), int64(a.Known), int32(a.Count), a.FlushID
-		codecs[i], keyIDs[i] = int16(a.Codec), a.KeyID
-		partitions[i], sizes[i], bodies[i], most[i] = a.Partitions, a.Sizes, a.Body, a.most()
+		codecs[i], keyIDs[i] = int16(a.Codec), a.Key.ID()
+		partitions[i], sizes[i], bodies[i], most[i] = a.Partitions, a.Sizes, a.stored(), a.most()
 	}
 	return []any{shards, known, counts, ids, codecs, keyIDs, partitions, sizes, bodies, most}
 }

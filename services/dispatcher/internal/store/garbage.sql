@@ -57,7 +57,10 @@ DELETE FROM dispatcher.partitions WHERE queue_id = @id AND name = ANY (ARRAY(
     SELECT name FROM dispatcher.partitions WHERE queue_id = @id ORDER BY name LIMIT @most));
 
 -- name: garbage_queue
--- The row itself stays while dead letters need the name.
+-- The row itself stays while dead letters need the name. Its keys go with it: what was encrypted with them and is left in a backup opens no more.
+WITH gone AS (
 DELETE FROM dispatcher.queues q
 WHERE q.id = @id AND q.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NULL)
-  AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NOT NULL);
+  AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NOT NULL)
+RETURNING q.id)
+DELETE FROM dispatcher.queue_keys k USING gone WHERE k.queue_id = gone.id;

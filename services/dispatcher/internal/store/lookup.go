@@ -9,7 +9,6 @@ import (
 
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
 )
 
 // lookupBatch is how many segments a search reads at once.
@@ -39,10 +38,13 @@ func (c *Control) FindByClientID(ctx context.Context, q Queue, partition, client
 // partitions, newest first, and names compared in the frames, once a shard however many names there are. The cost grows with what the partitions have in
 // the log, so the caller MUST bound ctx.
 func (c *Control) FindByClientIDs(ctx context.Context, q Queue, names []ClientName) (map[ClientName]Found, error) {
+	if err := q.Usable(); err != nil {
+		return nil, err
+	}
 	wanted := map[message.ShardID]map[ClientName]uint64{}
 	for _, name := range names {
-		hash := placement.Hash(name.Partition)
-		shard := q.Shards[placement.Shard(hash, len(q.Shards))]
+		hash := q.Hash(name.Partition)
+		shard := q.ShardOf(hash)
 		if wanted[shard] == nil {
 			wanted[shard] = map[ClientName]uint64{}
 		}
@@ -77,7 +79,7 @@ func (c *Control) findOnShard(ctx context.Context, shard message.ShardID, wanted
 				needles = append(needles, binary.BigEndian.AppendUint64(nil, hash))
 			}
 		}
-		read, err := c.readSegments(ctx, "segments_with", shard, before, tail, needles, lookupBatch)
+		read, err := c.readSegments(ctx, shard, "segments_with", shard, before, tail, needles, lookupBatch)
 		if err != nil {
 			return err
 		}

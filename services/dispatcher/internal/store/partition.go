@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func (c *Control) Catalogue(ctx context.Context, b Behind, upto message.Offset, 
 // CatalogueFromLog reads at most segments segments of the log behind the catalogue of b.Shard and enters the partitions in them. It returns b moved on;
 // the catalogue is complete when Upto has reached Head.
 func (c *Control) CatalogueFromLog(ctx context.Context, b Behind, segments int) (Behind, error) {
-	read, err := c.readSegments(ctx, "segments_from", b.Shard, b.Upto, b.Head, segments)
+	read, err := c.readSegments(ctx, b.Shard, "segments_from", b.Shard, b.Upto, b.Head, segments)
 	if err != nil {
 		return b, err
 	}
@@ -123,9 +124,15 @@ func (c *Control) behind(ctx context.Context, statement string, args ...any) ([]
 	return behind, nil
 }
 
-// ListPartitions returns up to limit partitions of the queue by name, after a name.
-func (c *Control) ListPartitions(ctx context.Context, queueID int64, after string, limit int) ([]Partition, error) {
-	rows, err := c.on().Query(ctx, c.s.sql.text("partitions_page"), queueID, after, limit)
+// ErrNotListed says that partitions of an encrypted queue cannot be listed: their names are in what is sealed, and nowhere else.
+var ErrNotListed = errors.New("names of partitions of an encrypted queue are not kept")
+
+// ListPartitions returns up to limit partitions of the queue by name, after a name. For an encrypted queue the error matches ErrNotListed.
+func (c *Control) ListPartitions(ctx context.Context, q Queue, after string, limit int) ([]Partition, error) {
+	if q.Encrypted() {
+		return nil, ErrNotListed
+	}
+	rows, err := c.on().Query(ctx, c.s.sql.text("partitions_page"), q.ID, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list partitions: %w", err)
 	}
@@ -144,30 +151,18 @@ type wholeSegment struct {
 	Body      segment.Body
 }
 
-// readSegments returns the segments a statement finds, decoded.
-func (c *Control) readSegments(ctx context.Context, statement string, args ...any) ([]wholeSegment, error) {
-	rows, err := c.on().Query(ctx, c.s.sql.text(statement), args...)
+// readSegments returns the segments of a shard that a statement finds, decoded.
+func (c *Control) readSegments(ctx context.Context, shard message.ShardID, statement string, args ...any) ([]wholeSegment, error) {
+	found, err := c.s.segments(ctx, c.on(), shard, statement, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read segments: %w", err)
+		return nil, err
 	}
-	read, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (wholeSegment, error) {
-		var s wholeSegment
-		var base message.Offset
-		var count int
-		var codec int16
-		var partitions, sizes, body []byte
-		err := row.Scan(&base, &count, &s.CreatedAt, &codec, &partitions, &sizes, &body)
-		if err != nil {
-			return s, err
+	read := make([]wholeSegment, len(found))
+	for i, seg := range found {
+		read[i] = wholeSegment{Directory: seg.Directory, CreatedAt: seg.CreatedAt}
+		if read[i].Body, err = c.dec.Body(seg.Directory, seg.Codec, seg.Body); err != nil {
+			return nil, fmt.Errorf("read segments: %w", err)
 		}
-		if s.Directory, err = segment.DecodeDirectory(base, count, partitions, sizes); err != nil {
-			return s, err
-		}
-		s.Body, err = c.dec.Body(s.Directory, segment.Codec(codec), body)
-		return s, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read segments: %w", err)
 	}
 	return read, nil
 }

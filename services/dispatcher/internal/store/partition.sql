@@ -33,7 +33,7 @@ LIMIT @limit;
 
 -- name: segments_from
 -- Whole segments in order, for readers that need names, which are in the bodies only.
-SELECT base_offset, count, created_at, codec, partitions, sizes, body
+SELECT base_offset, count, created_at, flush_id, codec, key_id, partitions, sizes, body
 FROM dispatcher.segments
 WHERE shard_id = @shard AND base_offset >= @since AND base_offset < @upto
 ORDER BY base_offset
@@ -41,7 +41,7 @@ LIMIT @limit;
 
 -- name: segments_with
 -- Whole segments that may hold one of several partitions, newest first. position() may match across two hashes: the reader checks.
-SELECT base_offset, count, created_at, codec, partitions, sizes, body
+SELECT base_offset, count, created_at, flush_id, codec, key_id, partitions, sizes, body
 FROM dispatcher.segments
 WHERE shard_id = @shard AND base_offset < @before AND base_offset + count > @tail
   AND EXISTS (SELECT FROM unnest(@hashes::bytea[]) AS h(hash) WHERE position(h.hash IN partitions) > 0)

@@ -42,9 +42,12 @@ type Peeked struct {
 
 // Peek shows messages as they are in the log. It locks nothing and changes nothing. One call does a bounded amount of work: Next says where to go on.
 func (c *Control) Peek(ctx context.Context, q Queue, p Peek) (Peeked, error) {
+	if err := q.Usable(); err != nil {
+		return Peeked{}, err
+	}
 	l := look{c: c, Peek: p, hash: []byte{}, out: Peeked{Shard: p.Shard}, bytes: p.MaxBytes}
 	if p.Partition != "" {
-		hash := placement.Hash(p.Partition)
+		hash := q.Hash(p.Partition)
 		l.hash = binary.BigEndian.AppendUint64(l.hash, hash)
 		l.out.Shard = placement.Shard(hash, len(q.Shards))
 	}

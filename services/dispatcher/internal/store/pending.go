@@ -52,7 +52,7 @@ func (c *Control) FindByID(ctx context.Context, q Queue, id message.ID) (Found, 
 	if !slices.Contains(q.Shards, id.Shard) {
 		return Found{}, fmt.Errorf("message id %s: %w", id, ErrMessageNotFound)
 	}
-	read, err := c.readSegments(ctx, "segment_holding", id.Shard, id.Offset)
+	read, err := c.readSegments(ctx, id.Shard, "segment_holding", id.Shard, id.Offset)
 	if err != nil {
 		return Found{}, err
 	}

@@ -49,7 +49,11 @@ func (c *Control) createQueue(ctx context.Context, on querier, t tenant.ID, name
 	if err != nil {
 		return Queue{}, fmt.Errorf("encode options: %w", err)
 	}
-	return c.oneQueue(ctx, on, "queue_create", string(t), name, config, placement.V1, options.Resolve(c.defaults).Shards)
+	resolved, version := options.Resolve(c.defaults), placement.V1
+	if resolved.Encryption {
+		version = placement.V2
+	}
+	return c.oneQueue(ctx, on, "queue_create", string(t), name, config, version, resolved.Shards)
 }
 
 // Configured is what Configure did.
@@ -96,7 +100,15 @@ func (c *Control) configure(ctx context.Context, tx pg.Tx, t tenant.ID, name str
 		if err != nil {
 			return Configured{}, err
 		}
+		if options.Resolve(c.defaults).Encryption {
+			if err := c.checkMasters(); err != nil {
+				return Configured{}, err
+			}
+		}
 		q, err = c.createQueue(ctx, tx, t, name, options)
+		if err == nil && q.Encrypted() {
+			err = c.makeKeys(ctx, tx, &q)
+		}
 		if !errors.Is(err, ErrQueueNotFound) {
 			return Configured{Queue: q, Created: true, Changed: true}, err
 		}
@@ -222,7 +234,7 @@ func (c *Control) oneQueue(ctx context.Context, on querier, statement string, ar
 	if err != nil {
 		return Queue{}, fmt.Errorf("%s: %w", readable(statement), err)
 	}
-	return q, nil
+	return q, c.loadKeys(ctx, on, &q)
 }
 
 func (c *Control) scanQueue(row pgx.CollectableRow) (Queue, error) {

@@ -30,7 +30,7 @@ WITH made AS (
     SELECT u.id, made.id, made.config_version FROM made, unnest(made.shard_ids) AS u(id)
 ), catalogued AS (
     INSERT INTO dispatcher.catalogued (shard_id, upto)
-    SELECT u.id, 0 FROM made, unnest(made.shard_ids) AS u(id)
+    SELECT u.id, 0 FROM made, unnest(made.shard_ids) AS u(id) WHERE made.placement = 1 -- names of encrypted queues are not listed
 )
 SELECT id, tenant_id, name, config, config_version, placement, shard_ids, created_at FROM made;
 

@@ -124,6 +124,7 @@ func TestRacingConfigurationsAllTakeEffect(t *testing.T) {
 		{BackoffBase: ptr(2 * time.Second)},
 		{BackoffCap: ptr(time.Hour)},
 		{IdempotencyWindow: ptr(time.Duration(0))},
+		{Compression: ptr(queue.CompressionNone)},
 	}
 
 	noErrors(t, race(len(patches), func(i int) error {
@@ -134,7 +135,7 @@ func TestRacingConfigurationsAllTakeEffect(t *testing.T) {
 	q, err := c.control.FindQueue(t.Context(), "a", "q")
 	require.NoError(t, err)
 	require.Equal(t, queue.Config{
-		Lease: time.Minute, MaxAttempts: 2, MaxGroups: 7, MaxMessageBytes: 99, Shards: 1,
+		Lease: time.Minute, MaxAttempts: 2, MaxGroups: 7, MaxMessageBytes: 99, Shards: 1, Compression: queue.CompressionNone,
 		Retention: queue.Retention{ExpireAfter: 7 * 24 * time.Hour},
 		Backoff:   queue.Backoff{Base: 2 * time.Second, Cap: time.Hour},
 	}, q.Config)

@@ -13,7 +13,6 @@ import (
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/tenant"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 )
@@ -26,6 +25,9 @@ const (
 
 // ErrTrimmed says that a dead letter has no message to append: it was gone from the log before it failed for good.
 var ErrTrimmed = errors.New("the message of the dead letter is gone")
+
+// ErrInClear says that a dead letter of an encrypted queue would be appended to one that is not.
+var ErrInClear = errors.New("the dead letter is encrypted, and its queue is not")
 
 // RedriveRequest names dead letters, or up to Limit of a group's, oldest first.
 type RedriveRequest struct {
@@ -209,34 +211,24 @@ func (c *Control) encodeAgain(ctx context.Context, tx pg.Tx, q Queue, ids []Dead
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, c.s.sql.text("dead_letters_read"), ids)
+	letters, err := c.readClaimed(ctx, tx, q, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read dead letters: %w", err)
 	}
 	frames := make(map[message.ShardID][]segment.Frame)
-	var m message.Message
-	var id DeadLetterID
-	var headers []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &m.Partition, &m.ClientID, &m.ContentType, &headers, &m.Payload}, func() error {
-		var err error
-		if m.Headers, err = DecodeHeaders(headers); err != nil {
-			return err
-		}
-		hash := placement.Hash(m.Partition)
-		shard := q.Shards[placement.Shard(hash, len(q.Shards))]
-		frames[shard] = append(frames[shard], segment.Frame{Hash: hash, Bytes: message.AppendFrame(nil, &m)})
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read dead letters: %w", err)
+	for i := range letters {
+		m := &letters[i].Message
+		hash := q.Hash(m.Partition)
+		shard := q.ShardOf(hash)
+		frames[shard] = append(frames[shard], segment.Frame{Hash: hash, Bytes: message.AppendFrame(nil, m)})
 	}
 	appends := make([]Append, 0, len(frames))
 	for shard, of := range frames {
-		encoded, _, err := c.enc.Build(of)
+		encoded, _, err := q.Encode(c.enc, of)
 		if err != nil {
 			return nil, fmt.Errorf("encode dead letters: %w", err)
 		}
-		a := Append{Encoded: encoded, Shard: shard, MaxBytes: queue.Share(q.Config.Limits.Bytes, len(q.Shards))}
+		a := Append{Encoded: encoded, Shard: shard, MaxBytes: queue.Share(q.Config.Limits.Bytes, len(q.Shards)), Key: q.Key()}
 		_, _ = rand.Read(a.FlushID[:])
 		appends = append(appends, a)
 	}
@@ -260,6 +252,32 @@ func (c *Control) hasRoom(ctx context.Context, tx pg.Tx, q Queue, n int) error {
 		return ErrQueueFull
 	}
 	return nil
+}
+
+// readClaimed reads the messages of dead letters that are to go to q. Those of an encrypted queue that was deleted go to no queue in clear.
+func (c *Control) readClaimed(ctx context.Context, tx pg.Tx, q Queue, ids []DeadLetterID) ([]DeadLetter, error) {
+	if err := q.Usable(); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, c.s.sql.text("dead_letters_read"), ids)
+	if err != nil {
+		return nil, err
+	}
+	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DeadLetter, err error) {
+		err = row.Scan(&d.ID, &d.Partition, &d.ClientID, &d.ContentType, &d.sealed, &d.Payload, &d.key)
+		switch {
+		case err != nil:
+		case d.key == 0:
+			d.Headers, err = DecodeHeaders(d.sealed)
+		case !q.Encrypted():
+			err = ErrInClear
+		}
+		return d, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return letters, c.s.openLetters(ctx, tx, letters)
 }
 
 // flushIn runs the flush of the hot side inside a transaction. A shard that is sealed or gone makes it fail with ErrQueueNotFound, one that would hold too

@@ -30,6 +30,8 @@ type Queue struct {
 	Placement     int               // which rule finds the shard of a partition
 	Shards        []message.ShardID // fixed; never used by another queue
 	CreatedAt     time.Time
+
+	keys *Keys // of an encrypted queue, as read with its row; see Usable
 }
 
 // Group is the row of a group.

@@ -63,6 +63,9 @@ func (c *Control) Seek(ctx context.Context, by tenant.Caller, queueName, group s
 		if err != nil {
 			return err
 		}
+		if err := q.Usable(); err != nil {
+			return err
+		}
 		g, err := c.oneGroup(ctx, tx, "group_find", q.ID, group)
 		if err != nil {
 			return err
@@ -75,7 +78,7 @@ func (c *Control) Seek(ctx context.Context, by tenant.Caller, queueName, group s
 			return err
 		}
 		return c.audit(ctx, tx, by, "group.seek", groupResource(queueName, group), map[string]any{
-			"queue_id": idText(q.ID), "group_id": idText(g.ID), "partition": seek.Partition, "to": seek.To.String(),
+			"queue_id": idText(q.ID), "group_id": idText(g.ID), "partition": q.Shown(seek.Partition), "to": seek.To.String(),
 			"positions": out.detail(), "fenced_leases": out.Leases, "fenced_messages": out.Messages,
 		})
 	})
@@ -98,7 +101,7 @@ func targetsOf(q Queue, g Group, seek Seek) ([]target, error) {
 		list = append(list, target{id: g.Shards[i], shard: shard})
 	}
 	if seek.Partition != "" {
-		at := placement.Shard(placement.Hash(seek.Partition), len(q.Shards))
+		at := placement.Shard(q.Hash(seek.Partition), len(q.Shards))
 		list = list[at : at+1]
 	}
 	if n := len(seek.To.Offsets); n > 0 && n != len(list) {
@@ -110,7 +113,7 @@ func targetsOf(q Queue, g Group, seek Seek) ([]target, error) {
 // seek does the work. What a partition has in the log is read before the lock, and only the rest under it.
 func (c *Control) seek(ctx context.Context, tx pg.Tx, q Queue, g Group, seek Seek, targets []target, out *Moved) error {
 	members := &settled.Marks{}
-	hash, searched := placement.Hash(seek.Partition), message.Offset(0)
+	hash, searched := q.Hash(seek.Partition), message.Offset(0)
 	if seek.Partition != "" {
 		if err := c.bounds(ctx, tx, targets); err != nil {
 			return err

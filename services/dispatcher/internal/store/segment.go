@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,17 +12,21 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 )
 
-// Segment is a row of the log: its directory and its body as it is stored.
+// Segment is a row of the log: its directory and its body, decrypted and not decompressed.
 type Segment struct {
 	segment.Directory
 
 	CreatedAt time.Time
 	Codec     segment.Codec
-	KeyID     int32
 	Body      []byte
+
+	flush             [16]byte
+	key               int32
+	partitions, sizes []byte
 }
 
 // Directories returns the directories of the segments of [from, to), beginning with the one that holds from, as many as have most messages or a little more.
@@ -77,32 +82,65 @@ func (s *Store) SearchPartition(ctx context.Context, shard message.ShardID, hash
 	return slices.DeleteFunc(found, func(d segment.Directory) bool { return !holds(d) }), searched, nil
 }
 
-// Bodies returns the segments that begin at these offsets, in the order given; what was trimmed is left out.
+// Bodies returns the segments that begin at these offsets, in the order given, decrypted; what was trimmed is left out. The error matches ErrKeyMissing if
+// the key of one is not to be had.
 func (s *Store) Bodies(ctx context.Context, shard message.ShardID, bases []message.Offset) ([]Segment, error) {
 	offsets := make([]int64, len(bases))
 	for i, base := range bases {
 		offsets[i] = int64(base)
 	}
-	rows, err := s.db.Query(ctx, s.sql.text("bodies"), offsets, shard)
+	return s.segments(ctx, s.db, shard, "bodies", offsets, shard)
+}
+
+// segments returns the whole segments of a shard that a statement finds, decrypted.
+func (s *Store) segments(ctx context.Context, on querier, shard message.ShardID, statement string, args ...any) ([]Segment, error) {
+	rows, err := on.Query(ctx, s.sql.text(statement), args...)
 	if err != nil {
 		return nil, fmt.Errorf("read bodies: %w", err)
 	}
-	var found []Segment
-	var seg Segment
-	var base message.Offset
-	var count int
-	var partitions, sizes pgtype.DriverBytes
-	into := []any{&base, &count, &seg.CreatedAt, &seg.Codec, &seg.KeyID, &partitions, &sizes, &seg.Body}
-	_, err = pgx.ForEachRow(rows, into, func() (err error) {
-		if seg.Directory, err = segment.DecodeDirectory(base, count, partitions, sizes); err != nil {
-			return fmt.Errorf("segment %d: %w", base, err)
-		}
-		found = append(found, seg)
-		seg.Body = nil
-		return nil
-	})
+	found, err := pgx.CollectRows(rows, scanSegment)
+	if err == nil {
+		err = s.decrypt(ctx, on, shard, found)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read bodies: %w", err)
 	}
 	return found, nil
+}
+
+func scanSegment(row pgx.CollectableRow) (seg Segment, err error) {
+	var base message.Offset
+	var count int
+	if err := row.Scan(&base, &count, &seg.CreatedAt, &seg.flush, &seg.Codec, &seg.key, &seg.partitions, &seg.sizes, &seg.Body); err != nil {
+		return seg, err
+	}
+	if seg.Directory, err = segment.DecodeDirectory(base, count, seg.partitions, seg.sizes); err != nil {
+		return seg, fmt.Errorf("segment %d: %w", base, err)
+	}
+	return seg, nil
+}
+
+// decrypt opens the bodies of segments of a shard, and drops what was needed for it.
+func (s *Store) decrypt(ctx context.Context, on querier, shard message.ShardID, found []Segment) error {
+	var ids []int32
+	for i := range found {
+		if found[i].key != 0 {
+			ids = append(ids, found[i].key)
+		}
+	}
+	keys, err := s.dataKeys(ctx, on, ids)
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		seg := &found[i]
+		if seg.key != 0 {
+			at := seal.InSegment(shard, seg.flush, seg.Codec, seg.partitions, seg.sizes)
+			if seg.Body, err = keys[seg.key].Open(at, seg.Body); err != nil {
+				return fmt.Errorf("segment %d: %w", seg.Base, errors.Join(segment.ErrCorrupt, err))
+			}
+		}
+		seg.partitions, seg.sizes = nil, nil
+	}
+	return nil
 }

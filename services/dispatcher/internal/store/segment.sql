@@ -28,7 +28,7 @@ LIMIT @most;
 
 -- name: bodies
 -- LIMIT keeps each look-up whole: merged with the list, it would be a walk over the shard.
-SELECT s.base_offset, s.count, s.created_at, s.codec, s.key_id, s.partitions, s.sizes, s.body
+SELECT s.base_offset, s.count, s.created_at, s.flush_id, s.codec, s.key_id, s.partitions, s.sizes, s.body
 FROM unnest(@bases::bigint[]) AS r(base_offset)
 CROSS JOIN LATERAL (
     SELECT * FROM dispatcher.segments WHERE shard_id = @shard AND base_offset = r.base_offset LIMIT 1
@@ -36,7 +36,7 @@ CROSS JOIN LATERAL (
 
 -- name: segment_holding
 -- The whole segment that holds an offset, if there is one and the offset is kept: else the one before it, or none.
-SELECT s.base_offset, s.count, s.created_at, s.codec, s.partitions, s.sizes, s.body
+SELECT s.base_offset, s.count, s.created_at, s.flush_id, s.codec, s.key_id, s.partitions, s.sizes, s.body
 FROM dispatcher.shards h
 CROSS JOIN LATERAL (
     SELECT * FROM dispatcher.segments WHERE shard_id = @shard AND base_offset <= @at ORDER BY base_offset DESC LIMIT 1) AS s

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"postrider.dev/pkg/pg"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 )
 
@@ -51,6 +52,7 @@ type Store struct {
 	db   *pg.DB
 	sql  book
 	work workBook
+	keys keyring
 
 	sweeper sweeper
 
@@ -59,10 +61,20 @@ type Store struct {
 	lost   []uint32      // backends that may still be carrying out what we lost sight of
 }
 
+// Option is something a Store can do without.
+type Option func(*Store)
+
+// WithMasters gives the master keys of encrypted queues. Without, there are none.
+func WithMasters(m seal.Masters) Option { return func(s *Store) { s.keys.masters = m } }
+
 // New returns a Store on a pool opened with Settings.
-func New(db *pg.DB) *Store {
+func New(db *pg.DB, options ...Option) *Store {
 	sql := readBook()
-	return &Store{db: db, sql: sql, work: newWorkBook(sql), ending: make(chan struct{}, 1)}
+	s := &Store{db: db, sql: sql, work: newWorkBook(sql), ending: make(chan struct{}, 1)}
+	for _, option := range options {
+		option(s)
+	}
+	return s
 }
 
 // Now reads the database's clock.

@@ -106,16 +106,16 @@ retry_deletes AS (
 -- A group or queue that is being deleted takes no dead letter with it: it stays without their names.
 dead_letters AS (
     INSERT INTO dispatcher.dead_letters (id, tenant_id, queue_id, group_id, group_name, shard_id, "offset", partition_hash, partition, client_id,
-        content_type, headers, payload, deliveries, failures, reason, last_error, failed_at)
+        content_type, headers, payload, deliveries, failures, reason, last_error, failed_at, key_id)
     SELECT d.id, coalesce(q.tenant_id, ''), coalesce(q.id, 0), cas.group_id, coalesce(g.name, ''), cas.shard_id, d."offset", d.partition_hash,
-        d.partition, d.client_id, d.content_type, d.headers, d.payload, d.deliveries, d.failures, d.reason, d.last_error, cas.at
+        d.partition, d.client_id, d.content_type, d.headers, d.payload, d.deliveries, d.failures, d.reason, d.last_error, cas.at, d.key_id
     FROM cas
     LEFT JOIN dispatcher.groups g ON g.id = ANY (ARRAY[cas.group_id])
     LEFT JOIN dispatcher.queues q ON q.id = ANY (ARRAY[g.queue_id])
     CROSS JOIN unnest(@dead_ids::uuid[], @dead_offsets::bigint[], @dead_hashes::bigint[], @dead_partitions::text[], @dead_client_ids::text[],
         @dead_content_types::text[], @dead_headers::bytea[], @dead_payloads::bytea[], @dead_deliveries::int[], @dead_failures::int[],
-        @dead_reasons::text[], @dead_errors::text[])
-        AS d(id, "offset", partition_hash, partition, client_id, content_type, headers, payload, deliveries, failures, reason, last_error)
+        @dead_reasons::text[], @dead_errors::text[], @dead_key_ids::int[])
+        AS d(id, "offset", partition_hash, partition, client_id, content_type, headers, payload, deliveries, failures, reason, last_error, key_id)
 )
 
 -- name: work_result

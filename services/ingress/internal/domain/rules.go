@@ -152,6 +152,8 @@ func optionRules() []Rule {
 		span("expire_after", time.Second, maxRetention),
 		count("max_queue_bytes", 0, maxQueueSize),
 		count("max_queue_messages", 0, maxQueueSize),
+		enum("compression"),
+		free("encryption"),
 	}
 }
 

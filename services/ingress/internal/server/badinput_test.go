@@ -266,6 +266,8 @@ func edit(t *testing.T, fields map[string]json.RawMessage, c badCase) map[string
 	switch c.rule.Message {
 	case "GroupOptions":
 		put("group_options", false)
+	case "QueueOptions":
+		put("options", false)
 	case "Settlement":
 		put("settlements", true)
 	case "PushItem":

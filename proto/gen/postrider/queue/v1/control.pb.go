@@ -23,6 +23,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Compression says how the log of a queue is compressed.
+type Compression int32
+
+const (
+	Compression_COMPRESSION_UNSPECIFIED Compression = 0
+	// Zstandard, where it saves something (the default).
+	Compression_COMPRESSION_ZSTD Compression = 1
+	// Not at all.
+	Compression_COMPRESSION_NONE Compression = 2
+)
+
+// Enum value maps for Compression.
+var (
+	Compression_name = map[int32]string{
+		0: "COMPRESSION_UNSPECIFIED",
+		1: "COMPRESSION_ZSTD",
+		2: "COMPRESSION_NONE",
+	}
+	Compression_value = map[string]int32{
+		"COMPRESSION_UNSPECIFIED": 0,
+		"COMPRESSION_ZSTD":        1,
+		"COMPRESSION_NONE":        2,
+	}
+)
+
+func (x Compression) Enum() *Compression {
+	p := new(Compression)
+	*p = x
+	return p
+}
+
+func (x Compression) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Compression) Descriptor() protoreflect.EnumDescriptor {
+	return file_postrider_queue_v1_control_proto_enumTypes[0].Descriptor()
+}
+
+func (Compression) Type() protoreflect.EnumType {
+	return &file_postrider_queue_v1_control_proto_enumTypes[0]
+}
+
+func (x Compression) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Compression.Descriptor instead.
+func (Compression) EnumDescriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{0}
+}
+
 // QueueOptions are the settings of a queue; an absent field is left as it is.
 type QueueOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -55,8 +107,12 @@ type QueueOptions struct {
 	// Pending messages (unsettled in any group; all messages where there is no group) above which a push is refused with QUEUE_FULL: up to 2^50, 0
 	// (default) is no limit. Counted anew within a second.
 	MaxQueueMessages *int64 `protobuf:"varint,14,opt,name=max_queue_messages,json=maxQueueMessages,proto3,oneof" json:"max_queue_messages,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How the log is compressed from now on: zstd (the default), where it saves something, or not at all.
+	Compression *Compression `protobuf:"varint,15,opt,name=compression,proto3,enum=postrider.queue.v1.Compression,oneof" json:"compression,omitempty"`
+	// Encrypt everything that is kept of the queue; only when the queue is created. The dispatchers need encryption keys.
+	Encryption    *bool `protobuf:"varint,16,opt,name=encryption,proto3,oneof" json:"encryption,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueueOptions) Reset() {
@@ -185,6 +241,20 @@ func (x *QueueOptions) GetMaxQueueMessages() int64 {
 		return *x.MaxQueueMessages
 	}
 	return 0
+}
+
+func (x *QueueOptions) GetCompression() Compression {
+	if x != nil && x.Compression != nil {
+		return *x.Compression
+	}
+	return Compression_COMPRESSION_UNSPECIFIED
+}
+
+func (x *QueueOptions) GetEncryption() bool {
+	if x != nil && x.Encryption != nil {
+		return *x.Encryption
+	}
+	return false
 }
 
 // ConfigureQueueRequest merges options; names in reset take their default again.
@@ -2154,7 +2224,7 @@ var File_postrider_queue_v1_control_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\xe1\x06\n" +
+	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\xed\a\n" +
 	"\fQueueOptions\x12/\n" +
 	"\x05lease\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12&\n" +
 	"\fmax_attempts\x18\x02 \x01(\x05H\x00R\vmaxAttempts\x88\x01\x01\x123\n" +
@@ -2172,7 +2242,11 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x11retention_settled\x18\v \x01(\bH\x05R\x10retentionSettled\x88\x01\x01\x12<\n" +
 	"\fexpire_after\x18\f \x01(\v2\x19.google.protobuf.DurationR\vexpireAfter\x12+\n" +
 	"\x0fmax_queue_bytes\x18\r \x01(\x03H\x06R\rmaxQueueBytes\x88\x01\x01\x121\n" +
-	"\x12max_queue_messages\x18\x0e \x01(\x03H\aR\x10maxQueueMessages\x88\x01\x01B\x0f\n" +
+	"\x12max_queue_messages\x18\x0e \x01(\x03H\aR\x10maxQueueMessages\x88\x01\x01\x12F\n" +
+	"\vcompression\x18\x0f \x01(\x0e2\x1f.postrider.queue.v1.CompressionH\bR\vcompression\x88\x01\x01\x12#\n" +
+	"\n" +
+	"encryption\x18\x10 \x01(\bH\tR\n" +
+	"encryption\x88\x01\x01B\x0f\n" +
 	"\r_max_attemptsB\x14\n" +
 	"\x12_max_message_bytesB\r\n" +
 	"\v_max_groupsB\t\n" +
@@ -2180,7 +2254,9 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x10_retention_bytesB\x14\n" +
 	"\x12_retention_settledB\x12\n" +
 	"\x10_max_queue_bytesB\x15\n" +
-	"\x13_max_queue_messages\"\x7f\n" +
+	"\x13_max_queue_messagesB\x0e\n" +
+	"\f_compressionB\r\n" +
+	"\v_encryption\"\x7f\n" +
 	"\x15ConfigureQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12:\n" +
 	"\aoptions\x18\x02 \x01(\v2 .postrider.queue.v1.QueueOptionsR\aoptions\x12\x14\n" +
@@ -2339,7 +2415,11 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x1aRedriveDeadLettersResponse\x12\x1a\n" +
 	"\bredriven\x18\x01 \x01(\x05R\bredriven\x12)\n" +
 	"\x10already_redriven\x18\x02 \x01(\x05R\x0falreadyRedriven\x12\x1b\n" +
-	"\tnot_found\x18\x03 \x03(\tR\bnotFoundB4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
+	"\tnot_found\x18\x03 \x03(\tR\bnotFound*V\n" +
+	"\vCompression\x12\x1b\n" +
+	"\x17COMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10COMPRESSION_ZSTD\x10\x01\x12\x14\n" +
+	"\x10COMPRESSION_NONE\x10\x02B4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
 
 var (
 	file_postrider_queue_v1_control_proto_rawDescOnce sync.Once
@@ -2353,79 +2433,82 @@ func file_postrider_queue_v1_control_proto_rawDescGZIP() []byte {
 	return file_postrider_queue_v1_control_proto_rawDescData
 }
 
+var file_postrider_queue_v1_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_postrider_queue_v1_control_proto_goTypes = []any{
-	(*QueueOptions)(nil),               // 0: postrider.queue.v1.QueueOptions
-	(*ConfigureQueueRequest)(nil),      // 1: postrider.queue.v1.ConfigureQueueRequest
-	(*ConfigureQueueResponse)(nil),     // 2: postrider.queue.v1.ConfigureQueueResponse
-	(*Queue)(nil),                      // 3: postrider.queue.v1.Queue
-	(*Shard)(nil),                      // 4: postrider.queue.v1.Shard
-	(*Group)(nil),                      // 5: postrider.queue.v1.Group
-	(*ListQueuesRequest)(nil),          // 6: postrider.queue.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),         // 7: postrider.queue.v1.ListQueuesResponse
-	(*GetQueueRequest)(nil),            // 8: postrider.queue.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),           // 9: postrider.queue.v1.GetQueueResponse
-	(*DeleteQueueRequest)(nil),         // 10: postrider.queue.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),        // 11: postrider.queue.v1.DeleteQueueResponse
-	(*Partition)(nil),                  // 12: postrider.queue.v1.Partition
-	(*ListPartitionsRequest)(nil),      // 13: postrider.queue.v1.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil),     // 14: postrider.queue.v1.ListPartitionsResponse
-	(*CreateGroupRequest)(nil),         // 15: postrider.queue.v1.CreateGroupRequest
-	(*CreateGroupResponse)(nil),        // 16: postrider.queue.v1.CreateGroupResponse
-	(*DeleteGroupRequest)(nil),         // 17: postrider.queue.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),        // 18: postrider.queue.v1.DeleteGroupResponse
-	(*SeekGroupRequest)(nil),           // 19: postrider.queue.v1.SeekGroupRequest
-	(*SeekGroupResponse)(nil),          // 20: postrider.queue.v1.SeekGroupResponse
-	(*DeadLetter)(nil),                 // 21: postrider.queue.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),     // 22: postrider.queue.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 23: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterRequest)(nil),       // 24: postrider.queue.v1.GetDeadLetterRequest
-	(*GetDeadLetterResponse)(nil),      // 25: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersRequest)(nil),  // 26: postrider.queue.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 27: postrider.queue.v1.RedriveDeadLettersResponse
-	(*SeekGroupResponse_Position)(nil), // 28: postrider.queue.v1.SeekGroupResponse.Position
-	nil,                                // 29: postrider.queue.v1.DeadLetter.HeadersEntry
-	(*durationpb.Duration)(nil),        // 30: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 31: google.protobuf.Timestamp
-	(GroupMode)(0),                     // 32: postrider.queue.v1.GroupMode
-	(OnFailure)(0),                     // 33: postrider.queue.v1.OnFailure
-	(*GroupOptions)(nil),               // 34: postrider.queue.v1.GroupOptions
+	(Compression)(0),                   // 0: postrider.queue.v1.Compression
+	(*QueueOptions)(nil),               // 1: postrider.queue.v1.QueueOptions
+	(*ConfigureQueueRequest)(nil),      // 2: postrider.queue.v1.ConfigureQueueRequest
+	(*ConfigureQueueResponse)(nil),     // 3: postrider.queue.v1.ConfigureQueueResponse
+	(*Queue)(nil),                      // 4: postrider.queue.v1.Queue
+	(*Shard)(nil),                      // 5: postrider.queue.v1.Shard
+	(*Group)(nil),                      // 6: postrider.queue.v1.Group
+	(*ListQueuesRequest)(nil),          // 7: postrider.queue.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),         // 8: postrider.queue.v1.ListQueuesResponse
+	(*GetQueueRequest)(nil),            // 9: postrider.queue.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),           // 10: postrider.queue.v1.GetQueueResponse
+	(*DeleteQueueRequest)(nil),         // 11: postrider.queue.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),        // 12: postrider.queue.v1.DeleteQueueResponse
+	(*Partition)(nil),                  // 13: postrider.queue.v1.Partition
+	(*ListPartitionsRequest)(nil),      // 14: postrider.queue.v1.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil),     // 15: postrider.queue.v1.ListPartitionsResponse
+	(*CreateGroupRequest)(nil),         // 16: postrider.queue.v1.CreateGroupRequest
+	(*CreateGroupResponse)(nil),        // 17: postrider.queue.v1.CreateGroupResponse
+	(*DeleteGroupRequest)(nil),         // 18: postrider.queue.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),        // 19: postrider.queue.v1.DeleteGroupResponse
+	(*SeekGroupRequest)(nil),           // 20: postrider.queue.v1.SeekGroupRequest
+	(*SeekGroupResponse)(nil),          // 21: postrider.queue.v1.SeekGroupResponse
+	(*DeadLetter)(nil),                 // 22: postrider.queue.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),     // 23: postrider.queue.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 24: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterRequest)(nil),       // 25: postrider.queue.v1.GetDeadLetterRequest
+	(*GetDeadLetterResponse)(nil),      // 26: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersRequest)(nil),  // 27: postrider.queue.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 28: postrider.queue.v1.RedriveDeadLettersResponse
+	(*SeekGroupResponse_Position)(nil), // 29: postrider.queue.v1.SeekGroupResponse.Position
+	nil,                                // 30: postrider.queue.v1.DeadLetter.HeadersEntry
+	(*durationpb.Duration)(nil),        // 31: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 32: google.protobuf.Timestamp
+	(GroupMode)(0),                     // 33: postrider.queue.v1.GroupMode
+	(OnFailure)(0),                     // 34: postrider.queue.v1.OnFailure
+	(*GroupOptions)(nil),               // 35: postrider.queue.v1.GroupOptions
 }
 var file_postrider_queue_v1_control_proto_depIdxs = []int32{
-	30, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
-	30, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
-	30, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
-	30, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
-	30, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
-	30, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
-	0,  // 6: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
-	3,  // 7: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
-	0,  // 8: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
-	31, // 9: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	31, // 10: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
-	32, // 11: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
-	33, // 12: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
-	31, // 13: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
-	31, // 14: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
-	3,  // 15: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
-	3,  // 16: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
-	4,  // 17: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
-	5,  // 18: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
-	31, // 19: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
-	12, // 20: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
-	34, // 21: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
-	5,  // 22: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
-	28, // 23: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
-	29, // 24: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
-	31, // 25: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
-	31, // 26: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
-	21, // 27: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
-	21, // 28: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	31, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
+	31, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
+	31, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
+	31, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
+	31, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
+	31, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
+	0,  // 6: postrider.queue.v1.QueueOptions.compression:type_name -> postrider.queue.v1.Compression
+	1,  // 7: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
+	4,  // 8: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
+	1,  // 9: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
+	32, // 10: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	32, // 11: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
+	33, // 12: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
+	34, // 13: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
+	32, // 14: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
+	32, // 15: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
+	4,  // 16: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
+	4,  // 17: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
+	5,  // 18: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
+	6,  // 19: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
+	32, // 20: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
+	13, // 21: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
+	35, // 22: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
+	6,  // 23: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
+	29, // 24: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
+	30, // 25: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
+	32, // 26: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
+	32, // 27: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
+	22, // 28: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
+	22, // 29: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_control_proto_init() }
@@ -2440,13 +2523,14 @@ func file_postrider_queue_v1_control_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_control_proto_rawDesc), len(file_postrider_queue_v1_control_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_postrider_queue_v1_control_proto_goTypes,
 		DependencyIndexes: file_postrider_queue_v1_control_proto_depIdxs,
+		EnumInfos:         file_postrider_queue_v1_control_proto_enumTypes,
 		MessageInfos:      file_postrider_queue_v1_control_proto_msgTypes,
 	}.Build()
 	File_postrider_queue_v1_control_proto = out.File

@@ -27,7 +27,9 @@ const (
 	MessageTooLarge Code = "MESSAGE_TOO_LARGE"
 	TokenMalformed  Code = "TOKEN_MALFORMED" //nolint:gosec // a code, not a credential
 	IDMalformed     Code = "ID_MALFORMED"
-	GroupMismatch   Code = "GROUP_MISMATCH" // an existing group was asked for with other fixed settings
+	NoEncryptionKey Code = "ENCRYPTION_NOT_CONFIGURED" // an encrypted queue where no key is configured
+	Encrypted       Code = "QUEUE_ENCRYPTED"           // an encrypted queue does not offer it
+	GroupMismatch   Code = "GROUP_MISMATCH"            // an existing group was asked for with other fixed settings
 )
 
 // Error says which field broke which rule. Detail is for people; it names limits and sizes, never payload bytes.

@@ -3,11 +3,14 @@ package placement
 
 import "github.com/cespare/xxhash/v2"
 
-// V1 is the placement this code writes: xxhash64(partition) modulo the number of shards. The queue row keeps the version, because a
+// V1 is the placement of queues that are not encrypted: xxhash64(partition) modulo the number of shards. The queue row keeps the version, because a
 // partition must never move.
 const V1 = 1
 
-// Hash is the 64-bit name of a partition: what directories hold and leases block by. Two names with one hash block each other and
+// V2 is that of encrypted queues: the same with a hash that is keyed with a secret of the queue (seal.Names), so that directories leak no names.
+const V2 = 2
+
+// Hash is the 64-bit name of a partition under V1: what directories hold and leases block by. Two names with one hash block each other and
 // are never reordered; names are compared in the frame.
 func Hash(partition string) uint64 { return xxhash.Sum64String(partition) }
 

@@ -30,6 +30,8 @@ const (
 	OptExpireAfter       Option = "expire_after"
 	OptMaxQueueBytes     Option = "max_queue_bytes"
 	OptMaxQueueMessages  Option = "max_queue_messages"
+	OptCompression       Option = "compression"
+	OptEncryption        Option = "encryption"
 )
 
 // Bounds and defaults. Changing a default changes every queue that did not choose.
@@ -85,6 +87,8 @@ type Options struct {
 	ExpireAfter       *time.Duration
 	MaxQueueBytes     *int
 	MaxQueueMessages  *int
+	Compression       *Compression
+	Encryption        *bool
 }
 
 // Patch is a change of options: what is set in Set, and what goes back to its default.
@@ -107,20 +111,27 @@ func (o Options) Resolve(d Defaults) Config {
 			Age: or(o.Retention, d.Retention), Bytes: or(o.RetentionBytes, 0), Settled: or(o.RetentionSettled, false),
 			ExpireAfter: or(o.ExpireAfter, DefaultExpireAfter),
 		},
-		Limits: Limits{Bytes: or(o.MaxQueueBytes, 0), Messages: or(o.MaxQueueMessages, 0)},
+		Limits:      Limits{Bytes: or(o.MaxQueueBytes, 0), Messages: or(o.MaxQueueMessages, 0)},
+		Compression: or(o.Compression, CompressionZstd),
+		Encryption:  or(o.Encryption, false),
 	}
 }
 
 // Merge applies a patch to the options of an existing queue and checks the result; o is unchanged. An option that is fixed at
 // creation may be repeated with its value, not changed.
 func (o Options) Merge(p Patch) (Options, error) {
-	before := o.Resolve(Defaults{}).Shards
+	before := o.Resolve(Defaults{})
 	next, err := o.merge(p)
 	if err != nil {
 		return Options{}, err
 	}
-	if next.Resolve(Defaults{}).Shards != before {
-		return Options{}, invalid.New(invalid.OptionFixed, string(OptShards), "is fixed at %d since the queue was created", before)
+	after := next.Resolve(Defaults{})
+	if after.Shards != before.Shards {
+		return Options{}, invalid.New(invalid.OptionFixed, string(OptShards), "is fixed at %d since the queue was created", before.Shards)
+	}
+	// A partition is found and blocked by its hash, and that of an encrypted queue is keyed: with two hashes there would be no order between old and new.
+	if after.Encryption != before.Encryption {
+		return Options{}, invalid.New(invalid.OptionFixed, string(OptEncryption), "is fixed at %t since the queue was created", before.Encryption)
 	}
 	return next, nil
 }
@@ -142,6 +153,7 @@ func (o Options) merge(p Patch) (Options, error) {
 	o.Retention, o.RetentionBytes = first(p.Set.Retention, o.Retention), first(p.Set.RetentionBytes, o.RetentionBytes)
 	o.RetentionSettled, o.ExpireAfter = first(p.Set.RetentionSettled, o.RetentionSettled), first(p.Set.ExpireAfter, o.ExpireAfter)
 	o.MaxQueueBytes, o.MaxQueueMessages = first(p.Set.MaxQueueBytes, o.MaxQueueBytes), first(p.Set.MaxQueueMessages, o.MaxQueueMessages)
+	o.Compression, o.Encryption = first(p.Set.Compression, o.Compression), first(p.Set.Encryption, o.Encryption)
 	return o, o.Resolve(Defaults{}).Validate()
 }
 
@@ -175,6 +187,10 @@ func (o *Options) reset(name Option) bool {
 		o.MaxQueueBytes = nil
 	case OptMaxQueueMessages:
 		o.MaxQueueMessages = nil
+	case OptCompression:
+		o.Compression = nil
+	case OptEncryption:
+		o.Encryption = nil
 	default:
 		return false
 	}
@@ -197,6 +213,7 @@ func (c Config) Validate() error {
 		within(OptExpireAfter, c.Retention.ExpireAfter, MinExpireAfter, MaxRetention),
 		within(OptMaxQueueBytes, c.Limits.Bytes, 0, MaxQueueSize),
 		within(OptMaxQueueMessages, c.Limits.Messages, 0, MaxQueueSize),
+		c.Compression.check(),
 	}
 	for _, err := range checks {
 		if err != nil {
@@ -275,13 +292,17 @@ func (p *Patch) put(name Option, value json.RawMessage) error {
 	case OptRetentionBytes:
 		s.RetentionBytes, err = integer(name, value)
 	case OptRetentionSettled:
-		s.RetentionSettled, err = flag(name, value)
+		s.RetentionSettled, err = decoded[bool](name, value, "must be true or false")
 	case OptExpireAfter:
 		s.ExpireAfter, err = duration(name, value)
 	case OptMaxQueueBytes:
 		s.MaxQueueBytes, err = integer(name, value)
 	case OptMaxQueueMessages:
 		s.MaxQueueMessages, err = integer(name, value)
+	case OptCompression:
+		s.Compression, err = decoded[Compression](name, value, `must be "zstd" or "none"`)
+	case OptEncryption:
+		s.Encryption, err = decoded[bool](name, value, "must be true or false")
 	}
 	return err
 }
@@ -307,6 +328,12 @@ func (o Options) MarshalJSON() ([]byte, error) {
 	}
 	if o.RetentionSettled != nil {
 		out[OptRetentionSettled] = *o.RetentionSettled
+	}
+	if o.Compression != nil {
+		out[OptCompression] = *o.Compression
+	}
+	if o.Encryption != nil {
+		out[OptEncryption] = *o.Encryption
 	}
 	return json.Marshal(out)
 }
@@ -334,19 +361,15 @@ func duration(name Option, raw json.RawMessage) (*time.Duration, error) {
 }
 
 func integer(name Option, raw json.RawMessage) (*int, error) {
-	var n int
-	if err := json.Unmarshal(raw, &n); err != nil {
-		return nil, invalid.New(invalid.OptionType, string(name), "must be a whole number")
-	}
-	return &n, nil
+	return decoded[int](name, raw, "must be a whole number")
 }
 
-func flag(name Option, raw json.RawMessage) (*bool, error) {
-	var b bool
-	if err := json.Unmarshal(raw, &b); err != nil {
-		return nil, invalid.New(invalid.OptionType, string(name), "must be true or false")
+func decoded[T any](name Option, raw json.RawMessage, must string) (*T, error) {
+	var v T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return nil, invalid.New(invalid.OptionType, string(name), "%s", must)
 	}
-	return &b, nil
+	return &v, nil
 }
 
 // withinOrNone lets 0 stand for "no limit".
@@ -365,17 +388,3 @@ func within[T int | time.Duration](name Option, v, low, high T) error {
 }
 
 func unknown(name string) error { return invalid.New(invalid.OptionUnknown, name, "is not an option") }
-
-func or[T any](p *T, fallback T) T {
-	if p != nil {
-		return *p
-	}
-	return fallback
-}
-
-func first[T any](a, b *T) *T {
-	if a != nil {
-		return a
-	}
-	return b
-}

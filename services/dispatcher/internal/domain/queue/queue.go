@@ -1,7 +1,11 @@
 // Package queue holds the settings of queues and groups, their bounds and defaults, and the rules for names.
 package queue
 
-import "time"
+import (
+	"time"
+
+	"postrider.dev/services/dispatcher/internal/domain/invalid"
+)
 
 // Config is what a queue does, every option resolved.
 type Config struct {
@@ -14,6 +18,8 @@ type Config struct {
 	MaxGroups         int
 	Retention         Retention
 	Limits            Limits
+	Compression       Compression // of segments written from now on
+	Encryption        bool        // of everything that is kept; fixed when the queue is created
 }
 
 // Retention says what the log does not keep. Age and Bytes wait for no group.
@@ -39,6 +45,22 @@ func (l Limits) Any() bool { return l.Bytes > 0 || l.Messages > 0 }
 // Share is what one of several shards has of a bound over all of them; 0 stays no bound.
 func Share(bound, shards int) int64 {
 	return int64((bound + shards - 1) / shards)
+}
+
+// Compression says how segments are compressed.
+type Compression string
+
+// The compressions.
+const (
+	CompressionZstd Compression = "zstd" // where it saves something
+	CompressionNone Compression = "none"
+)
+
+func (c Compression) check() error {
+	if c != CompressionZstd && c != CompressionNone {
+		return invalid.New(invalid.EnumUnknown, string(OptCompression), `must be "zstd" or "none"`)
+	}
+	return nil
 }
 
 // Backoff is the wait between attempts: full jitter below a ceiling that doubles from Base to Cap.

@@ -20,7 +20,8 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 	require.Equal(t, queue.Config{
 		Lease: 30 * time.Second, MaxAttempts: 5, Backoff: queue.Backoff{Base: time.Second, Cap: 5 * time.Minute},
 		MaxMessageBytes: 1 << 20, IdempotencyWindow: time.Hour, Shards: 1, MaxGroups: 100,
-		Retention: queue.Retention{ExpireAfter: 7 * 24 * time.Hour},
+		Retention:   queue.Retention{ExpireAfter: 7 * 24 * time.Hour},
+		Compression: queue.CompressionZstd,
 	}, queue.Options{}.Resolve(queue.Defaults{}))
 	require.NoError(t, queue.Options{}.Resolve(queue.Defaults{}).Validate())
 }
@@ -104,6 +105,9 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		`null`:                                  {Code: invalid.OptionType, Field: "options"},
 		``:                                      {Code: invalid.OptionType, Field: "options"},
 		`{"lease":"30s"`:                        {Code: invalid.OptionType, Field: "options"},
+		`{"compression":"gzip"}`:                {Code: invalid.EnumUnknown, Field: "compression"},
+		`{"compression":3}`:                     {Code: invalid.OptionType, Field: "compression"},
+		`{"encryption":"yes"}`:                  {Code: invalid.OptionType, Field: "encryption"},
 		`{"lease":"30s"} {}`:                    {Code: invalid.OptionType, Field: "options"},
 	} {
 		p, err := queue.ParsePatch([]byte(raw))
@@ -112,6 +116,24 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		}
 		require.ErrorIs(t, err, &want, "%s", raw)
 	}
+}
+
+func TestEncryptionIsFixedAtCreation(t *testing.T) {
+	t.Parallel()
+	o, err := queue.Create(patch(t, `{"encryption":true,"compression":"none"}`))
+	require.NoError(t, err)
+	stored, err := json.Marshal(o)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"encryption":true,"compression":"none"}`, string(stored))
+
+	next, same := o.Merge(patch(t, `{"encryption":true,"compression":null}`))
+	_, off := o.Merge(patch(t, `{"encryption":false}`))
+	_, reset := o.Merge(patch(t, `{"encryption":null}`))
+
+	require.NoError(t, same)
+	require.Equal(t, queue.CompressionZstd, next.Resolve(queue.Defaults{}).Compression)
+	require.ErrorIs(t, off, &invalid.Error{Code: invalid.OptionFixed, Field: "encryption"})
+	require.ErrorIs(t, reset, &invalid.Error{Code: invalid.OptionFixed, Field: "encryption"})
 }
 
 func TestShardsAreFixedAtCreation(t *testing.T) {

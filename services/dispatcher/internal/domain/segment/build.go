@@ -41,9 +41,18 @@ func NewEncoder(parallel int) (*Encoder, error) {
 	return &Encoder{zstd: z}, nil
 }
 
-// Build makes the columns of a segment of these frames, in this order, and the directory of the same content for Base 0. The result
-// shares nothing with frames.
-func (e *Encoder) Build(frames []Frame) (Encoded, Directory, error) {
+// Build makes the columns of a segment of these frames, in this order, and the directory of the same content for Base 0. The body is compressed where that
+// is worth it. The result shares nothing with frames.
+func (e *Encoder) Build(frames []Frame) (Encoded, Directory, error) { return e.build(frames, e.body) }
+
+// BuildRaw is Build without compression.
+func (e *Encoder) BuildRaw(frames []Frame) (Encoded, Directory, error) { return e.build(frames, raw) }
+
+func raw(frames []Frame, total int) (Codec, []byte) {
+	return CodecRaw, join(make([]byte, 0, total), frames)
+}
+
+func (e *Encoder) build(frames []Frame, body func([]Frame, int) (Codec, []byte)) (Encoded, Directory, error) {
 	total := 0
 	for i := range frames {
 		if len(frames[i].Bytes) > MaxFrameBytes {
@@ -62,13 +71,13 @@ func (e *Encoder) Build(frames []Frame) (Encoded, Directory, error) {
 		columns = binary.AppendUvarint(columns, uint64(len(frames[i].Bytes)))
 	}
 	out := Encoded{Count: len(frames), Partitions: columns[: 8*len(frames) : 8*len(frames)], Sizes: columns[8*len(frames):]}
-	out.Codec, out.Body = e.body(frames, total)
+	out.Codec, out.Body = body(frames, total)
 	return out, dir, nil
 }
 
 func (e *Encoder) body(frames []Frame, total int) (Codec, []byte) {
 	if total < compressFrom {
-		return CodecRaw, join(make([]byte, 0, total), frames)
+		return raw(frames, total)
 	}
 	s, ok := e.bufs.Get().(*scratch)
 	if !ok {

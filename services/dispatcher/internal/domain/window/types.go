@@ -7,6 +7,7 @@ import (
 	"postrider.dev/services/dispatcher/internal/domain/lease"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 	"postrider.dev/services/dispatcher/internal/domain/settled"
 )
@@ -316,6 +317,10 @@ type Change struct {
 	RetryDeletes []Offset
 	DeadLetters  []DeadLetter
 
+	// Private says that the queue is encrypted: no text of a producer or a consumer is written in clear, and Key seals the snapshots of dead letters.
+	Private bool
+	Key     *seal.Key
+
 	effects effects
 }
 
@@ -350,31 +355,6 @@ type RetryUpsert struct {
 	AloneThrough  Offset
 	LastError     string
 }
-
-// DeadLetter is a message that is out of attempts or was rejected. Plan names it; before the store applies the change the engine MUST
-// fill ID and Snapshot from the segment (reading it before the transaction), or leave Snapshot nil if the message was trimmed.
-type DeadLetter struct {
-	Offset        Offset
-	PartitionHash uint64
-	Failures      int
-	Deliveries    int
-	Reason        DeadReason
-	LastError     string
-
-	ID       [16]byte
-	Snapshot *message.Message
-}
-
-// DeadReason says how a message became a dead letter.
-type DeadReason uint8
-
-// The reasons.
-const (
-	DeadAttempts DeadReason = iota + 1 // a nack, and the attempts are used up
-	DeadExpired                        // a lease ran out on a message that travelled alone, and the attempts are used up
-	DeadRejected                       // a consumer said so
-	DeadTrimmed                        // it waited for a retry, and the log was trimmed meanwhile
-)
 
 // Need names a directory the view wants next: the first segment at or after From (below To) that holds From, or, where Keyed, the
 // first that holds a message with hash Hash.
