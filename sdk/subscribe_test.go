@@ -95,7 +95,7 @@ func TestASubscriptionGoesOnBehindWhatTheHandlerHad(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3, 6}, got)
 	require.Equal(t, []postrider.Gap{{From: 4, To: 6, Resume: "behind the gap"}}, gaps)
 	require.Equal(t, []string{"begin", "behind 2", "looked through", "behind 6"}, ready)
-	require.Equal(t, []string{"Unavailable", "Unavailable", "SLOW_SUBSCRIBER", ""}, codesSeen)
+	require.Equal(t, []string{"Unavailable", "Unavailable", "SLOW", ""}, codesSeen)
 	var from, resume []string
 	for _, r := range f.requests {
 		from, resume = append(from, r.GetFrom()), append(resume, r.GetResume())

@@ -38,7 +38,7 @@ const (
 	reasonDatabaseAway    = "DATABASE_UNAVAILABLE"
 	reasonExpiryPast      = "EXPIRES_IN_THE_PAST"
 	reasonResumeGone      = "RESUME_POINT_GONE"
-	reasonSlow            = "SLOW_SUBSCRIBER"
+	reasonSlow            = "SLOW"
 )
 
 const retrySoon = time.Second
