@@ -147,6 +147,7 @@ func (s *service) serveWith(ctx context.Context, hot *pg.DB, behind *store.Store
 	}
 	ready := httpserver.NewReadiness()
 	ready.Add("database", degraded(hot.Ready))
+	ready.Add("encryption keys", degraded(func(context.Context) error { return s.engine.KeysMissing() }))
 	ready.Add("spool", degraded(s.spoolReady))
 	if s.admin, err = httpserver.NewAdmin(ctx, env, "dispatcher", cfg.AdminAddr, cfg.ClusterSecret, ready); err != nil {
 		return err

@@ -26,7 +26,7 @@ func (e *Engine) withQueue(ctx context.Context, name queueName, fn func(*catalog
 	a := &e.arrivals
 	if a.count.Load() == 0 {
 		if q, ok := e.catalog.Cached(name.tenant, name.name); ok {
-			fn(q, q.Usable())
+			fn(q, e.usable(q))
 			return
 		}
 	}
@@ -38,7 +38,7 @@ func (e *Engine) withQueue(ctx context.Context, name queueName, fn func(*catalog
 	}
 	if q, ok := e.catalog.Cached(name.tenant, name.name); ok {
 		a.mu.Unlock()
-		fn(q, q.Usable())
+		fn(q, e.usable(q))
 		return
 	}
 	a.waiting[name] = []func(*catalog.Queue, error){fn}

@@ -154,6 +154,8 @@ func TestAMissingKeyBlocksItsQueueAndNoOtherAndMakesNoDeadLetter(t *testing.T) {
 		_, err = blind.Ack(t.Context(), ten, &queuev1.AckRequest{Queue: "q", Lease: got.GetLease(), AckRest: true})
 		require.ErrorIs(t, err, store.ErrKeyMissing)
 		blind.push("clear", item("p", "goes on"))
+		require.GreaterOrEqual(t, blind.metric("encryption_key_missing_total"), 3.0)
+		require.Error(t, blind.KeysMissing(), "it is told")
 		got := blind.pop(&queuev1.PopRequest{Queue: "clear"})
 		require.Equal(t, []string{"goes on"}, payloads(got))
 		blind.ackAll("clear", got.GetLease())

@@ -104,6 +104,7 @@ type Engine struct {
 
 	arrivals  arrivals
 	sightings sightings
+	keyAlarm  keyAlarm
 
 	mu      sync.Mutex // guards the next six
 	ended   bool       // nobody works on group-shards any more

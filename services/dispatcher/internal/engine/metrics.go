@@ -20,7 +20,7 @@ type metrics struct {
 	evictions                           prometheus.Counter
 	parked, popsOpen, tails             prometheus.Gauge
 	queuedBytes, queued                 prometheus.Gauge
-	frontierStops                       prometheus.Counter
+	frontierStops, keyMissing           prometheus.Counter
 	full, dropped                       prometheus.Counter
 	spooled, spoolDrained, spoolRefused prometheus.Counter
 }
@@ -71,6 +71,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		spooled:       count("messages_spooled_total", "Messages buffered on this host's disk."),
 		spoolDrained:  count("spool_drained_total", "Requests brought from the spool into the log."),
 		spoolRefused:  count("spool_refused_total", "Buffered messages that their queue did not take: they are dead letters."),
+		keyMissing:    count("encryption_key_missing_total", "Requests refused because the key of their encrypted queue is missing."),
 		frontierStops: count("frontier_stops_total", "Pops that got nothing although there are messages, because a bound of the view was reached."),
 	}
 }

@@ -32,7 +32,7 @@ func (e *Engine) queue(ctx context.Context, t tenant.ID, name string, create boo
 	if err != nil {
 		return nil, err
 	}
-	return q, q.Usable()
+	return q, e.usable(q)
 }
 
 // groupRow looks a group up, made if need be.

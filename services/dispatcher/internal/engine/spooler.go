@@ -136,13 +136,13 @@ func (e *Engine) queueForPush(ctx context.Context, t tenant.ID, name string) (*c
 	for n := 0; ; n++ {
 		if e.spool.isAway() {
 			if q, ok := e.catalog.LastKnown(t, name); ok {
-				return q, q.Usable()
+				return q, e.usable(q)
 			}
 			return nil, &UnavailableError{Err: errUnknownQueue}
 		}
 		q, err := e.catalog.Queue(ctx, t, name, true)
 		if err == nil {
-			return q, q.Usable()
+			return q, e.usable(q)
 		}
 		if ctx.Err() != nil {
 			return nil, err
