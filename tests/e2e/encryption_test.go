@@ -18,9 +18,9 @@ import (
 	"postrider.dev/tests/fleet"
 )
 
-// masterKey is a setting of one master key.
-func masterKey(id string, fill byte) string {
-	return id + ":" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{fill}, 32))
+// masterKey is a setting of one master key, named m.
+func masterKey(fill byte) string {
+	return "m:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{fill}, 32))
 }
 
 // withKeys are the options of hosts that have these master keys.
@@ -51,7 +51,7 @@ func secretMessage(n string) postrider.Message {
 
 func TestNothingOfAnEncryptedQueueIsAtRestInClearAndBothHostsReadIt(t *testing.T) {
 	t.Parallel()
-	o := withKeys(fleet.Options{Hosts: 2, RedisURL: redistest.Start(t).URL()}, masterKey("m", 1))
+	o := withKeys(fleet.Options{Hosts: 2, RedisURL: redistest.Start(t).URL()}, masterKey(1))
 	f := fleet.Start(t, o)
 	a, b := f.Client(t, 0), f.Client(t, 1)
 	_, err := a.Configure(t.Context(), "zebra", &queuev1.QueueOptions{Encryption: new(true)})
@@ -86,13 +86,13 @@ func TestNothingOfAnEncryptedQueueIsAtRestInClearAndBothHostsReadIt(t *testing.T
 func TestAHostWithoutTheKeyRefusesTheQueueAndServesAllOthers(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t).URL()
-	f := fleet.Start(t, withKeys(fleet.Options{Hosts: 1, RedisURL: redis}, masterKey("m", 1)))
+	f := fleet.Start(t, withKeys(fleet.Options{Hosts: 1, RedisURL: redis}, masterKey(1)))
 	a := f.Client(t, 0)
 	_, err := a.Configure(t.Context(), "zebra", &queuev1.QueueOptions{Encryption: new(true)})
 	require.NoError(t, err)
 	mustPush(t, a, "zebra", "p", "waits")
 	f.Hosts[0].Stop()
-	blind := f.StartHost(t, withKeys(fleet.Options{RedisURL: redis}, masterKey("m", 2)))
+	blind := f.StartHost(t, withKeys(fleet.Options{RedisURL: redis}, masterKey(2)))
 	b := f.Client(t, 1)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // it is worth repeating, and the client does
@@ -103,6 +103,6 @@ func TestAHostWithoutTheKeyRefusesTheQueueAndServesAllOthers(t *testing.T) {
 	require.Equal(t, []string{"goes on"}, payloads(mustPop(t, b, "clear", postrider.PopOptions{})))
 	blind.Stop()
 
-	f.StartHost(t, withKeys(fleet.Options{RedisURL: redis}, masterKey("m", 1)))
+	f.StartHost(t, withKeys(fleet.Options{RedisURL: redis}, masterKey(1)))
 	require.Equal(t, []string{"waits"}, payloads(mustPop(t, f.Client(t, 2), "zebra", postrider.PopOptions{})))
 }
