@@ -94,6 +94,13 @@ func (c *Client) LookupID(ctx context.Context, queue, messageID string) (*queuev
 	})
 }
 
+// Trace is LookupID with where the message stands in each group, or in one if a group is given. A message that was trimmed is found too.
+func (c *Client) Trace(ctx context.Context, queue, messageID, group string) (*queuev1.LookupMessageResponse, error) {
+	return again(ctx, func() (*queuev1.LookupMessageResponse, error) {
+		return c.queues.LookupMessage(ctx, &queuev1.LookupMessageRequest{Queue: queue, MessageId: messageID, Trace: true, Group: group})
+	})
+}
+
 // Peek shows messages of a queue as they are in the log: nobody gets a lease and nothing changes. Go on from NextOffset until it is Head.
 func (c *Client) Peek(ctx context.Context, queue string, look Look) (*queuev1.PeekMessagesResponse, error) {
 	req := &queuev1.PeekMessagesRequest{Queue: queue, Partition: look.Partition, From: look.From, Limit: int32(look.Limit), MaxBytes: int32(look.MaxBytes)}

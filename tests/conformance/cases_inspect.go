@@ -90,3 +90,49 @@ func peeked(r *queuev1.PeekMessagesResponse) []string {
 	}
 	return out
 }
+
+func trace(t *testing.T, k kit) {
+	q := k.name("trace")
+	first := item("p", `1`)
+	first.ClientId = "c"
+	pushed := push(t, k, q, first, item("p", `2`), item("r", `3`)).GetResults()
+	held := pop(t, k, q, 1)
+	lookup := func(req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
+		req.Queue, req.Trace = q, true
+		return k.LookupMessage(t.Context(), req)
+	}
+	one := func(i int) *queuev1.MessageTrace {
+		t.Helper()
+		found, err := lookup(&queuev1.LookupMessageRequest{MessageId: pushed[i].GetMessageId()})
+		require.NoError(t, err)
+		require.Equal(t, pushed[i].GetMessageId(), found.GetMessageId())
+		require.Len(t, found.GetTraces(), 1)
+		require.Equal(t, "default", found.GetTraces()[0].GetGroup())
+		return found.GetTraces()[0]
+	}
+
+	require.Equal(t, queuev1.TraceState_TRACE_STATE_LEASED, one(0).GetState())
+	require.EqualValues(t, 1, one(0).GetAttempt())
+	require.Equal(t, queuev1.TraceState_TRACE_STATE_BLOCKED, one(1).GetState())
+	require.Equal(t, pushed[0].GetMessageId(), one(1).GetBlockedBy())
+	require.Equal(t, queuev1.TraceState_TRACE_STATE_READY, one(2).GetState())
+	ackAll(t, k, q, held)
+	byName, err := lookup(&queuev1.LookupMessageRequest{Partition: "p", ClientId: "c", Group: "default"})
+	require.NoError(t, err)
+	require.Equal(t, queuev1.TraceState_TRACE_STATE_SETTLED, byName.GetTraces()[0].GetState())
+	held, err = k.Pop(t.Context(), &queuev1.PopRequest{Queue: q, Partition: "p"})
+	require.NoError(t, err)
+	require.Equal(t, pushed[1].GetMessageId(), held.GetDeliveries()[0].GetMessageId())
+	_, err = k.Ack(t.Context(), &queuev1.AckRequest{Queue: q, Lease: held.GetLease(), Settlements: []*queuev1.Settlement{
+		{MessageId: pushed[1].GetMessageId(), Action: queuev1.AckAction_ACK_ACTION_REJECT, Reason: "never"},
+	}})
+	require.NoError(t, err)
+	dead := one(1)
+	require.Equal(t, queuev1.TraceState_TRACE_STATE_DEAD_LETTERED, dead.GetState())
+	require.Equal(t, "never", dead.GetDeadLetterReason())
+	letter, err := k.GetDeadLetter(t.Context(), &queuev1.GetDeadLetterRequest{Queue: q, Id: dead.GetDeadLetterId()})
+	require.NoError(t, err)
+	require.Equal(t, pushed[1].GetMessageId(), letter.GetDeadLetter().GetMessageId())
+	_, err = lookup(&queuev1.LookupMessageRequest{MessageId: pushed[0].GetMessageId(), Group: "nobody"})
+	require.Equal(t, "GROUP_NOT_FOUND", Code(err), "%v", err)
+}

@@ -107,6 +107,7 @@ func cases() []testCase {
 		{"a group is moved back and forth", seekGroup},
 		{"a message is found by its client id", lookup},
 		{"what is in the log is shown, and nothing changes", peek},
+		{"a message is traced through its group", trace},
 		{"a delayed message is accepted now and comes when it is due", delayed},
 		{"a duplicate of a delayed message is told its pending id", delayedDuplicate},
 		{"a time of delivery in the past is now", deliverInThePast},

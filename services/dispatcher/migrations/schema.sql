@@ -327,6 +327,8 @@ CREATE INDEX dead_letters_open_queue_id_id_idx ON dispatcher.dead_letters USING 
 
 CREATE INDEX dead_letters_redriven_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id) WHERE (redriven_at IS NOT NULL);
 
+CREATE INDEX dead_letters_shard_id_offset_idx ON dispatcher.dead_letters USING btree (shard_id, "offset");
+
 CREATE INDEX delayed_available_at_idx ON dispatcher.delayed USING btree (available_at);
 
 CREATE INDEX delayed_shard_id_available_at_seq_idx ON dispatcher.delayed USING btree (shard_id, available_at, seq);

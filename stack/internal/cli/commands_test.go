@@ -126,6 +126,17 @@ func TestPeekShowsWhatIsThereAndWhereToGoOn(t *testing.T) {
 	require.ErrorContains(t, err, "the queue has 1")
 }
 
+func TestLookupTracesAMessage(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	id := fields(t, s.must("push", "orders", "x", "--client-id", "c", "-o", "json"))["message_id"].(string)
+	s.must("pop", "orders", "--group", "g", "-w", "10s")
+
+	require.Regexp(t, `g +leased +0 +attempt 1 of .* until `, s.must("lookup", "orders", id, "--trace"))
+	require.Contains(t, s.must("lookup", "orders", "--client-id", "c", "--trace", "--group", "g", "-o", "json"), `"TRACE_STATE_LEASED"`)
+	require.NotContains(t, s.must("lookup", "orders", id), "leased")
+}
+
 func TestPopAcksAtOnceWhenTold(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

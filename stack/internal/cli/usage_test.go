@@ -37,6 +37,7 @@ func TestAWrongCallEndsWithCodeTwoAndSaysHowItIsRight(t *testing.T) {
 		{"dlq redrive orders", "--group"},
 		{"lookup orders", "name a message"},
 		{"lookup orders m --client-id c", "name a message"},
+		{"lookup orders m --group g", "--group goes with --trace"},
 		{"peek", "postrider peek QUEUE"},
 		{"peek orders --shard 0 --partition p", "--partition says the shard"},
 		{"ack orders lease --nack", "name the messages"},

@@ -210,6 +210,15 @@ func (c *control) LookupMessage(ctx context.Context, req *queuev1.LookupMessageR
 	if err != nil {
 		return nil, err
 	}
+	found, err := q.lookup(req)
+	if err != nil || !req.GetTrace() || found.GetAvailableAt() != nil {
+		return found, err
+	}
+	return found, q.trace(req.GetGroup(), found)
+}
+
+// lookup finds a message by any of its names.
+func (q *queue) lookup(req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
 	if req.GetMessageId() != "" {
 		return q.lookupID(req.GetMessageId())
 	}

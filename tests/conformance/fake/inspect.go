@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -50,4 +51,41 @@ func (c *control) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesReq
 		})
 	}
 	return resp, nil
+}
+
+// trace adds where the message stands in the groups.
+func (q *queue) trace(only string, found *queuev1.LookupMessageResponse) error {
+	if only != "" && q.groups[only] == nil {
+		return apierr.NotFound("GROUP_NOT_FOUND", "there is no group of that name")
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.groups)) {
+		if only == "" || only == name {
+			found.Traces = append(found.Traces, q.traceIn(name, found))
+		}
+	}
+	return nil
+}
+
+func (q *queue) traceIn(name string, found *queuev1.LookupMessageResponse) *queuev1.MessageTrace {
+	g, at := q.groups[name], found.GetOffset()
+	t := &queuev1.MessageTrace{Group: name, State: queuev1.TraceState_TRACE_STATE_READY, Failures: g.fails[at]}
+	if g.settled[at] {
+		t.State = queuev1.TraceState_TRACE_STATE_SETTLED
+		for _, d := range q.dead {
+			if d.GetGroup() == name && d.GetMessageId() == found.GetMessageId() {
+				t.State, t.DeadLetterId, t.DeadLetterReason = queuev1.TraceState_TRACE_STATE_DEAD_LETTERED, d.GetId(), d.GetReason()
+			}
+		}
+		return t
+	}
+	if g.leased[at] != "" {
+		t.State, t.Attempt = queuev1.TraceState_TRACE_STATE_LEASED, g.tries[at]
+		return t
+	}
+	for offset := range g.leased {
+		if m := q.messages[offset]; m.item.GetPartition() == found.GetPartition() {
+			t.State, t.BlockedBy = queuev1.TraceState_TRACE_STATE_BLOCKED, m.id
+		}
+	}
+	return t
 }

@@ -33,6 +33,18 @@ func (s *Queues) LookupMessage(ctx context.Context, req *queuev1.LookupMessageRe
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
+	if id := req.GetMessageId(); req.GetTrace() && id != "" && !message.IsPendingID(id) {
+		return s.trace(ctx, q, id, req.GetGroup())
+	}
+	resp, err := s.lookup(ctx, q, req)
+	if err != nil || !req.GetTrace() || resp.GetAvailableAt() != nil {
+		return resp, err
+	}
+	return s.trace(ctx, q, resp.GetMessageId(), req.GetGroup())
+}
+
+// lookup finds a message by any of its names.
+func (s *Queues) lookup(ctx context.Context, q store.Queue, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
 	if req.GetMessageId() != "" {
 		return s.lookupID(ctx, q, req.GetMessageId())
 	}
@@ -52,8 +64,15 @@ func (s *Queues) LookupMessage(ctx context.Context, req *queuev1.LookupMessageRe
 
 // checkLookup accepts a client id with its partition, or a message id, and not both.
 func checkLookup(req *queuev1.LookupMessageRequest) error {
-	if err := firstOf(queue.CheckName("queue", req.GetQueue()), queue.CheckOptionalName("partition", req.GetPartition())); err != nil {
+	if err := firstOf(
+		queue.CheckName("queue", req.GetQueue()),
+		queue.CheckOptionalName("partition", req.GetPartition()),
+		queue.CheckOptionalName("group", req.GetGroup()),
+	); err != nil {
 		return err
+	}
+	if req.GetGroup() != "" && !req.GetTrace() {
+		return invalid.New(invalid.OutOfRange, "group", "goes with trace only")
 	}
 	if req.GetMessageId() == "" {
 		return queue.CheckName("client_id", req.GetClientId())

@@ -36,6 +36,18 @@ func (r *rules) peekRules() {
 	}
 }
 
+// traceRules breaks the rules of whose trace is asked for.
+func (r *rules) traceRules() {
+	r.add("NAME_TOO_LONG", "group", func() error {
+		_, err := r.LookupMessage(r.ctx, &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c", Trace: true, Group: tooLong()})
+		return err
+	})
+	r.add("OUT_OF_RANGE", "group", func() error {
+		_, err := r.LookupMessage(r.ctx, &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c", Group: "g"})
+		return err
+	})
+}
+
 func TestAPeekShowsTenMessagesUnlessItSaysOtherwise(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

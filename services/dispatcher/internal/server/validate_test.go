@@ -44,7 +44,7 @@ func TestEveryFieldIsCheckedBeforeAnythingIsDone(t *testing.T) {
 	b := newBench(t)
 	r := &rules{bench: b, ctx: b.as("a")}
 	for _, add := range []func(){
-		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.seekRules, r.peekRules,
+		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.seekRules, r.peekRules, r.traceRules,
 	} {
 		add()
 	}

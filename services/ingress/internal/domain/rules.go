@@ -38,7 +38,7 @@ func Rules() []Rule {
 		"RenewRequest":              {name("queue"), required(token("lease")), span("duration", time.Second, MaxLease)},
 		"ReleaseRequest":            {name("queue"), required(token("lease")), list("message_ids", 0, MaxItems)},
 		"SubscribeRequest":          subscribeRules(),
-		"LookupMessageRequest":      {name("queue"), optional(name("partition")), optional(name("client_id")), token("message_id")},
+		"LookupMessageRequest":      lookupRules(),
 		"PeekMessagesRequest":       peekRules(),
 		"ConfigureQueueRequest":     {name("queue"), nested("options"), list("reset", 0, 64)},
 		"QueueOptions":              optionRules(),
@@ -111,6 +111,13 @@ func subscribeRules() []Rule {
 		{Field: "partitions", Check: List, Max: MaxPartitions, Elements: Name},
 		{Field: "headers", Check: Headers, Max: HeaderPairs},
 		optional(name("skip_origin")),
+	}
+}
+
+func lookupRules() []Rule {
+	return []Rule{
+		name("queue"), optional(name("partition")), optional(name("client_id")), token("message_id"),
+		free("trace"), optional(name("group")),
 	}
 }
 

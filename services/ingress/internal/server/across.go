@@ -121,6 +121,8 @@ func acrossLookup(req *queuev1.LookupMessageRequest) *domain.Violation {
 		return missing("LookupMessageRequest.which", "client_id", "client_id with its partition, or message_id, is needed")
 	case req.GetMessageId() != "" && (req.GetClientId() != "" || req.GetPartition() != ""):
 		return conflict("LookupMessageRequest.one_name", "message_id", "message_id stands alone: without client_id and partition")
+	case req.GetGroup() != "" && !req.GetTrace():
+		return conflict("LookupMessageRequest.group", "group", "group goes with trace only")
 	}
 	return nil
 }

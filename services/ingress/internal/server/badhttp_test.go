@@ -119,6 +119,7 @@ func badHTTP() map[string]badRequest {
 		"peek_shard_of_partition": {"GET", "/v1/queues/q/peek?shard=0&partition=p", ``, nil, 400, "CONFLICTING_FIELDS"},
 		"peek_from_a_time":        {"GET", "/v1/queues/q/peek?from=2026-01-31T09:00:00Z", ``, nil, 400, "INVALID_START"},
 		"peek_too_many":           {"GET", "/v1/queues/q/peek?limit=1001", ``, nil, 400, "OUT_OF_RANGE"},
+		"trace_group_only":        {"GET", "/v1/queues/q/messages/lookup?client_id=c&group=g", ``, nil, 400, "CONFLICTING_FIELDS"},
 		"redrive_limit_with_ids":  {"POST", "/v1/queues/q/dead-letters/redrive", `{"ids":["d"],"limit":5}`, nil, 400, "CONFLICTING_FIELDS"},
 		"key_missing":             {"GET", "/v1/queues", ``, []string{"Authorization", ""}, 401, "MISSING_KEY"},
 		"key_malformed":           {"GET", "/v1/queues", ``, []string{"Authorization", "Bearer hunter2"}, 401, "INVALID_KEY"},

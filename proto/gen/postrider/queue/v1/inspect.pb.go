@@ -22,6 +22,78 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// TraceState is where a message stands in one group.
+type TraceState int32
+
+const (
+	TraceState_TRACE_STATE_UNSPECIFIED TraceState = 0
+	// Acked, or passed over: by where the group began, or by a seek.
+	TraceState_TRACE_STATE_SETTLED TraceState = 1
+	// A consumer holds it; or its lease ran out and was not taken back yet.
+	TraceState_TRACE_STATE_LEASED TraceState = 2
+	// It failed and waits for its retry.
+	TraceState_TRACE_STATE_WAITING TraceState = 3
+	// The next pops may get it, after those before it.
+	TraceState_TRACE_STATE_READY TraceState = 4
+	// Its partition is held up by another message of it: one that is leased, or one before it that waits for its retry.
+	TraceState_TRACE_STATE_BLOCKED TraceState = 5
+	// It is settled and a dead letter was made of it. If the group was moved back since, it may have been acked after that.
+	TraceState_TRACE_STATE_DEAD_LETTERED TraceState = 6
+	// The log does not hold it any more; whether it was acked before is not known.
+	TraceState_TRACE_STATE_TRIMMED TraceState = 7
+)
+
+// Enum value maps for TraceState.
+var (
+	TraceState_name = map[int32]string{
+		0: "TRACE_STATE_UNSPECIFIED",
+		1: "TRACE_STATE_SETTLED",
+		2: "TRACE_STATE_LEASED",
+		3: "TRACE_STATE_WAITING",
+		4: "TRACE_STATE_READY",
+		5: "TRACE_STATE_BLOCKED",
+		6: "TRACE_STATE_DEAD_LETTERED",
+		7: "TRACE_STATE_TRIMMED",
+	}
+	TraceState_value = map[string]int32{
+		"TRACE_STATE_UNSPECIFIED":   0,
+		"TRACE_STATE_SETTLED":       1,
+		"TRACE_STATE_LEASED":        2,
+		"TRACE_STATE_WAITING":       3,
+		"TRACE_STATE_READY":         4,
+		"TRACE_STATE_BLOCKED":       5,
+		"TRACE_STATE_DEAD_LETTERED": 6,
+		"TRACE_STATE_TRIMMED":       7,
+	}
+)
+
+func (x TraceState) Enum() *TraceState {
+	p := new(TraceState)
+	*p = x
+	return p
+}
+
+func (x TraceState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TraceState) Descriptor() protoreflect.EnumDescriptor {
+	return file_postrider_queue_v1_inspect_proto_enumTypes[0].Descriptor()
+}
+
+func (TraceState) Type() protoreflect.EnumType {
+	return &file_postrider_queue_v1_inspect_proto_enumTypes[0]
+}
+
+func (x TraceState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TraceState.Descriptor instead.
+func (TraceState) EnumDescriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_inspect_proto_rawDescGZIP(), []int{0}
+}
+
 // PeekMessagesRequest says where to look and how far.
 type PeekMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -306,6 +378,136 @@ func (x *PeekMessagesResponse) GetHead() int64 {
 	return 0
 }
 
+// MessageTrace is where a message stands in one group.
+type MessageTrace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	State TraceState             `protobuf:"varint,2,opt,name=state,proto3,enum=postrider.queue.v1.TraceState" json:"state,omitempty"`
+	// Of what is leased: by whom, until when, and the how-manieth hand-out it is.
+	Consumer       string                 `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
+	Attempt        int32                  `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Failures charged to it, and the last reason given.
+	Failures  int32  `protobuf:"varint,6,opt,name=failures,proto3" json:"failures,omitempty"`
+	LastError string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// Of what waits: when it is due.
+	AvailableAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=available_at,json=availableAt,proto3" json:"available_at,omitempty"`
+	// Of what is blocked: the message that holds it up.
+	BlockedBy string `protobuf:"bytes,9,opt,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"`
+	// The newest dead letter that the group made of it.
+	DeadLetterId     string `protobuf:"bytes,10,opt,name=dead_letter_id,json=deadLetterId,proto3" json:"dead_letter_id,omitempty"`
+	DeadLetterReason string `protobuf:"bytes,11,opt,name=dead_letter_reason,json=deadLetterReason,proto3" json:"dead_letter_reason,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *MessageTrace) Reset() {
+	*x = MessageTrace{}
+	mi := &file_postrider_queue_v1_inspect_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageTrace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageTrace) ProtoMessage() {}
+
+func (x *MessageTrace) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_inspect_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageTrace.ProtoReflect.Descriptor instead.
+func (*MessageTrace) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_inspect_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MessageTrace) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *MessageTrace) GetState() TraceState {
+	if x != nil {
+		return x.State
+	}
+	return TraceState_TRACE_STATE_UNSPECIFIED
+}
+
+func (x *MessageTrace) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *MessageTrace) GetLeaseExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LeaseExpiresAt
+	}
+	return nil
+}
+
+func (x *MessageTrace) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *MessageTrace) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *MessageTrace) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *MessageTrace) GetAvailableAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AvailableAt
+	}
+	return nil
+}
+
+func (x *MessageTrace) GetBlockedBy() string {
+	if x != nil {
+		return x.BlockedBy
+	}
+	return ""
+}
+
+func (x *MessageTrace) GetDeadLetterId() string {
+	if x != nil {
+		return x.DeadLetterId
+	}
+	return ""
+}
+
+func (x *MessageTrace) GetDeadLetterReason() string {
+	if x != nil {
+		return x.DeadLetterReason
+	}
+	return ""
+}
+
 var File_postrider_queue_v1_inspect_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
@@ -341,7 +543,32 @@ const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
 	"\vnext_offset\x18\x04 \x01(\x03R\n" +
 	"nextOffset\x12\x12\n" +
 	"\x04tail\x18\x05 \x01(\x03R\x04tail\x12\x12\n" +
-	"\x04head\x18\x06 \x01(\x03R\x04headB4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
+	"\x04head\x18\x06 \x01(\x03R\x04head\"\xc3\x03\n" +
+	"\fMessageTrace\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x124\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1e.postrider.queue.v1.TraceStateR\x05state\x12\x1a\n" +
+	"\bconsumer\x18\x03 \x01(\tR\bconsumer\x12D\n" +
+	"\x10lease_expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12\x18\n" +
+	"\aattempt\x18\x05 \x01(\x05R\aattempt\x12\x1a\n" +
+	"\bfailures\x18\x06 \x01(\x05R\bfailures\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\a \x01(\tR\tlastError\x12=\n" +
+	"\favailable_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vavailableAt\x12\x1d\n" +
+	"\n" +
+	"blocked_by\x18\t \x01(\tR\tblockedBy\x12$\n" +
+	"\x0edead_letter_id\x18\n" +
+	" \x01(\tR\fdeadLetterId\x12,\n" +
+	"\x12dead_letter_reason\x18\v \x01(\tR\x10deadLetterReason*\xdb\x01\n" +
+	"\n" +
+	"TraceState\x12\x1b\n" +
+	"\x17TRACE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13TRACE_STATE_SETTLED\x10\x01\x12\x16\n" +
+	"\x12TRACE_STATE_LEASED\x10\x02\x12\x17\n" +
+	"\x13TRACE_STATE_WAITING\x10\x03\x12\x15\n" +
+	"\x11TRACE_STATE_READY\x10\x04\x12\x17\n" +
+	"\x13TRACE_STATE_BLOCKED\x10\x05\x12\x1d\n" +
+	"\x19TRACE_STATE_DEAD_LETTERED\x10\x06\x12\x17\n" +
+	"\x13TRACE_STATE_TRIMMED\x10\aB4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
 
 var (
 	file_postrider_queue_v1_inspect_proto_rawDescOnce sync.Once
@@ -355,23 +582,29 @@ func file_postrider_queue_v1_inspect_proto_rawDescGZIP() []byte {
 	return file_postrider_queue_v1_inspect_proto_rawDescData
 }
 
-var file_postrider_queue_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_postrider_queue_v1_inspect_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_postrider_queue_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_postrider_queue_v1_inspect_proto_goTypes = []any{
-	(*PeekMessagesRequest)(nil),   // 0: postrider.queue.v1.PeekMessagesRequest
-	(*PeekedMessage)(nil),         // 1: postrider.queue.v1.PeekedMessage
-	(*PeekMessagesResponse)(nil),  // 2: postrider.queue.v1.PeekMessagesResponse
-	nil,                           // 3: postrider.queue.v1.PeekedMessage.HeadersEntry
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(TraceState)(0),               // 0: postrider.queue.v1.TraceState
+	(*PeekMessagesRequest)(nil),   // 1: postrider.queue.v1.PeekMessagesRequest
+	(*PeekedMessage)(nil),         // 2: postrider.queue.v1.PeekedMessage
+	(*PeekMessagesResponse)(nil),  // 3: postrider.queue.v1.PeekMessagesResponse
+	(*MessageTrace)(nil),          // 4: postrider.queue.v1.MessageTrace
+	nil,                           // 5: postrider.queue.v1.PeekedMessage.HeadersEntry
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
 }
 var file_postrider_queue_v1_inspect_proto_depIdxs = []int32{
-	3, // 0: postrider.queue.v1.PeekedMessage.headers:type_name -> postrider.queue.v1.PeekedMessage.HeadersEntry
-	4, // 1: postrider.queue.v1.PeekedMessage.created_at:type_name -> google.protobuf.Timestamp
-	1, // 2: postrider.queue.v1.PeekMessagesResponse.messages:type_name -> postrider.queue.v1.PeekedMessage
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	5, // 0: postrider.queue.v1.PeekedMessage.headers:type_name -> postrider.queue.v1.PeekedMessage.HeadersEntry
+	6, // 1: postrider.queue.v1.PeekedMessage.created_at:type_name -> google.protobuf.Timestamp
+	2, // 2: postrider.queue.v1.PeekMessagesResponse.messages:type_name -> postrider.queue.v1.PeekedMessage
+	0, // 3: postrider.queue.v1.MessageTrace.state:type_name -> postrider.queue.v1.TraceState
+	6, // 4: postrider.queue.v1.MessageTrace.lease_expires_at:type_name -> google.protobuf.Timestamp
+	6, // 5: postrider.queue.v1.MessageTrace.available_at:type_name -> google.protobuf.Timestamp
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_inspect_proto_init() }
@@ -385,13 +618,14 @@ func file_postrider_queue_v1_inspect_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_inspect_proto_rawDesc), len(file_postrider_queue_v1_inspect_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   4,
+			NumEnums:      1,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_postrider_queue_v1_inspect_proto_goTypes,
 		DependencyIndexes: file_postrider_queue_v1_inspect_proto_depIdxs,
+		EnumInfos:         file_postrider_queue_v1_inspect_proto_enumTypes,
 		MessageInfos:      file_postrider_queue_v1_inspect_proto_msgTypes,
 	}.Build()
 	File_postrider_queue_v1_inspect_proto = out.File

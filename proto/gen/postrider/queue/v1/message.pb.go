@@ -1911,7 +1911,11 @@ type LookupMessageRequest struct {
 	// The newest message of that client id in the partition's log. Either this or message_id.
 	ClientId string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	// A message id or a pending id.
-	MessageId     string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	MessageId string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Also tell where the message stands in the groups. A message that was trimmed is found by its id then, without what it held.
+	Trace bool `protobuf:"varint,5,opt,name=trace,proto3" json:"trace,omitempty"`
+	// With trace: only this group.
+	Group         string `protobuf:"bytes,6,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1974,6 +1978,20 @@ func (x *LookupMessageRequest) GetMessageId() string {
 	return ""
 }
 
+func (x *LookupMessageRequest) GetTrace() bool {
+	if x != nil {
+		return x.Trace
+	}
+	return false
+}
+
+func (x *LookupMessageRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
 // LookupMessageResponse shows the message: the newest with that client id in that partition, or the one of that id.
 type LookupMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1987,9 +2005,13 @@ type LookupMessageResponse struct {
 	// When it was committed to the log; absent while it waits.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Set while the message waits: when it is due.
-	AvailableAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=available_at,json=availableAt,proto3" json:"available_at,omitempty"`
-	Partition     string                 `protobuf:"bytes,8,opt,name=partition,proto3" json:"partition,omitempty"`
-	ClientId      string                 `protobuf:"bytes,9,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	AvailableAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=available_at,json=availableAt,proto3" json:"available_at,omitempty"`
+	Partition   string                 `protobuf:"bytes,8,opt,name=partition,proto3" json:"partition,omitempty"`
+	ClientId    string                 `protobuf:"bytes,9,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// With trace: where it stands in each group, by name, all of one moment. None while it waits for its time.
+	Traces []*MessageTrace `protobuf:"bytes,10,rep,name=traces,proto3" json:"traces,omitempty"`
+	// With trace: the log does not hold it any more.
+	Trimmed       bool `protobuf:"varint,11,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2085,6 +2107,20 @@ func (x *LookupMessageResponse) GetClientId() string {
 		return x.ClientId
 	}
 	return ""
+}
+
+func (x *LookupMessageResponse) GetTraces() []*MessageTrace {
+	if x != nil {
+		return x.Traces
+	}
+	return nil
+}
+
+func (x *LookupMessageResponse) GetTrimmed() bool {
+	if x != nil {
+		return x.Trimmed
+	}
+	return false
 }
 
 // One request of the stream with the caller's own number for it.
@@ -2216,7 +2252,7 @@ var File_postrider_queue_v1_message_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/message.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x03\n" +
+	" postrider/queue/v1/message.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/inspect.proto\"\x98\x03\n" +
 	"\bPushItem\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12!\n" +
@@ -2361,13 +2397,15 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\vmessage_ids\x18\x03 \x03(\tR\n" +
 	"messageIds\"-\n" +
 	"\x0fReleaseResponse\x12\x1a\n" +
-	"\breleased\x18\x01 \x01(\x05R\breleased\"\x86\x01\n" +
+	"\breleased\x18\x01 \x01(\x05R\breleased\"\xb2\x01\n" +
 	"\x14LookupMessageRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x1b\n" +
 	"\tclient_id\x18\x03 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\x04 \x01(\tR\tmessageId\"\xce\x03\n" +
+	"message_id\x18\x04 \x01(\tR\tmessageId\x12\x14\n" +
+	"\x05trace\x18\x05 \x01(\bR\x05trace\x12\x14\n" +
+	"\x05group\x18\x06 \x01(\tR\x05group\"\xa2\x04\n" +
 	"\x15LookupMessageResponse\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
@@ -2379,7 +2417,10 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12=\n" +
 	"\favailable_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vavailableAt\x12\x1c\n" +
 	"\tpartition\x18\b \x01(\tR\tpartition\x12\x1b\n" +
-	"\tclient_id\x18\t \x01(\tR\bclientId\x1a:\n" +
+	"\tclient_id\x18\t \x01(\tR\bclientId\x128\n" +
+	"\x06traces\x18\n" +
+	" \x03(\v2 .postrider.queue.v1.MessageTraceR\x06traces\x12\x18\n" +
+	"\atrimmed\x18\v \x01(\bR\atrimmed\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*G\n" +
@@ -2465,6 +2506,7 @@ var file_postrider_queue_v1_message_proto_goTypes = []any{
 	nil,                              // 33: postrider.queue.v1.LookupMessageResponse.HeadersEntry
 	(*timestamppb.Timestamp)(nil),    // 34: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
+	(*MessageTrace)(nil),             // 36: postrider.queue.v1.MessageTrace
 }
 var file_postrider_queue_v1_message_proto_depIdxs = []int32{
 	29, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
@@ -2505,14 +2547,15 @@ var file_postrider_queue_v1_message_proto_depIdxs = []int32{
 	33, // 35: postrider.queue.v1.LookupMessageResponse.headers:type_name -> postrider.queue.v1.LookupMessageResponse.HeadersEntry
 	34, // 36: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
 	34, // 37: postrider.queue.v1.LookupMessageResponse.available_at:type_name -> google.protobuf.Timestamp
-	7,  // 38: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
-	10, // 39: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
-	8,  // 40: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	36, // 38: postrider.queue.v1.LookupMessageResponse.traces:type_name -> postrider.queue.v1.MessageTrace
+	7,  // 39: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
+	10, // 40: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
+	8,  // 41: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_message_proto_init() }
@@ -2520,6 +2563,7 @@ func file_postrider_queue_v1_message_proto_init() {
 	if File_postrider_queue_v1_message_proto != nil {
 		return
 	}
+	file_postrider_queue_v1_inspect_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

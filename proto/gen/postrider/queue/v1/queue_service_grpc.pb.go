@@ -76,7 +76,8 @@ type QueueServiceClient interface {
 	// that does not read, and everybody on a node that goes away, is sent a closed event and goes on elsewhere with its token. A queue that does not exist is
 	// made, if the caller may write.
 	Subscribe(ctx context.Context, in *SubscribeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeResponse], error)
-	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id.
+	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id; with trace also where it
+	// stands in each group.
 	LookupMessage(ctx context.Context, in *LookupMessageRequest, opts ...grpc.CallOption) (*LookupMessageResponse, error)
 	// PeekMessages shows messages of one shard as they are in the log. Nobody gets a lease and nothing changes.
 	PeekMessages(ctx context.Context, in *PeekMessagesRequest, opts ...grpc.CallOption) (*PeekMessagesResponse, error)
@@ -358,7 +359,8 @@ type QueueServiceServer interface {
 	// that does not read, and everybody on a node that goes away, is sent a closed event and goes on elsewhere with its token. A queue that does not exist is
 	// made, if the caller may write.
 	Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error
-	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id.
+	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id; with trace also where it
+	// stands in each group.
 	LookupMessage(context.Context, *LookupMessageRequest) (*LookupMessageResponse, error)
 	// PeekMessages shows messages of one shard as they are in the log. Nobody gets a lease and nothing changes.
 	PeekMessages(context.Context, *PeekMessagesRequest) (*PeekMessagesResponse, error)
