@@ -92,6 +92,12 @@ func (e *Edit) slide(to ChunkNo) {
 			e.chunk(no) // a chunk nobody touched becomes a row: below the pair its absence would mean settled
 		}
 	}
+	e.takeIn(to)
+}
+
+// takeIn makes the hot pair of the chunks to and to+1, out of the present pair and of what lies above it.
+func (e *Edit) takeIn(to ChunkNo) {
+	old := e.hot
 	e.hot = Hot{Chunk: to}
 	for i := range ChunkNo(2) {
 		half := e.hot.Bits[i*ChunkBytes:][:ChunkBytes]

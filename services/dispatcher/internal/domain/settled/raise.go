@@ -48,17 +48,7 @@ func (e *Edit) outside() []ChunkNo {
 
 // moveTo makes to the first chunk of the hot pair. All below it is settled, but for what is reopened afterwards.
 func (e *Edit) moveTo(to ChunkNo) {
-	old := e.hot
-	e.hot = Hot{Chunk: to}
-	for i := range ChunkNo(2) {
-		half := e.hot.Bits[i*ChunkBytes:][:ChunkBytes]
-		if no := to + i; no <= old.Chunk+1 {
-			copy(half, old.Bits[(no-old.Chunk)*ChunkBytes:])
-		} else {
-			copy(half, e.chunk(no)[:])
-			delete(e.touched, no)
-		}
-	}
+	e.takeIn(to)
 	e.raised = to
 }
 
