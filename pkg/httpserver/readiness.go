@@ -37,6 +37,16 @@ func (e *DegradedError) Error() string { return e.Reason }
 // node that judged itself by others would spread their outage.
 type Check func(ctx context.Context) error
 
+// OnlyDegrades makes a failing check no reason to be taken out: the node works with less.
+func OnlyDegrades(check Check) Check {
+	return func(ctx context.Context) error {
+		if err := check(ctx); err != nil {
+			return &DegradedError{Reason: err.Error()}
+		}
+		return nil
+	}
+}
+
 // Readiness knows whether this node can do its job now. It is safe for concurrent use.
 type Readiness struct {
 	flights singleflight.Group // so that many probers cost one check, and a stuck check one goroutine

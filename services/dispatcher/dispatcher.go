@@ -8,24 +8,19 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"postrider.dev/pkg/grpcclient"
 	"postrider.dev/pkg/grpcserver"
-	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/migrate"
 	"postrider.dev/pkg/modes"
 	"postrider.dev/pkg/obs"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/run"
-	"postrider.dev/pkg/tenant"
 	dispatcherv1 "postrider.dev/proto/gen/postrider/private/dispatcher/v1"
-	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 	"postrider.dev/services/dispatcher/internal/engine"
-	"postrider.dev/services/dispatcher/internal/link"
 	"postrider.dev/services/dispatcher/internal/loop"
 	"postrider.dev/services/dispatcher/internal/server"
 	"postrider.dev/services/dispatcher/internal/spool"
@@ -146,9 +141,10 @@ func (s *service) serveWith(ctx context.Context, hot *pg.DB, behind *store.Store
 		{Name: "housekeeper", Run: loop.NewHousekeeper(control, behind, env.Clock, env.Log).Run},
 	}
 	ready := httpserver.NewReadiness()
-	ready.Add("database", degraded(hot.Ready))
-	ready.Add("encryption keys", degraded(func(context.Context) error { return s.engine.KeysMissing() }))
-	ready.Add("spool", degraded(s.spoolReady))
+	// Nobody else would reach the database either, and pushes may wait for it.
+	ready.Add("database", httpserver.OnlyDegrades(hot.Ready))
+	ready.Add("encryption keys", httpserver.OnlyDegrades(func(context.Context) error { return s.engine.KeysMissing() }))
+	ready.Add("spool", httpserver.OnlyDegrades(s.spoolReady))
 	if s.admin, err = httpserver.NewAdmin(ctx, env, "dispatcher", cfg.AdminAddr, cfg.ClusterSecret, ready); err != nil {
 		return err
 	}
@@ -184,102 +180,8 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 	return nil
 }
 
-// attach prepares the stream to the host's sidecar, if there is one, and the heartbeat that stands in for it: a dispatcher that the directory calls dead
-// gets no work.
-func (s *service) attach(db *pg.DB) error {
-	self := link.Config{
-		NodeID: uuid.NewString(), Version: run.BuildInfo().Version,
-		Addresses: map[string]string{"internal": s.advertised(), "admin": s.admin.Addr().String()},
-	}
-	s.back = append(s.back, heartbeat.Beside(s.env, db, s.hints.attached, func() heartbeat.Node {
-		return heartbeat.Node{
-			ID: self.NodeID, Host: s.cfg.Host(), Zone: s.cfg.Zone, Service: "dispatcher", State: s.hints.state.String(),
-			Addresses: self.Addresses, Version: self.Version,
-		}
-	}))
-	if s.cfg.MeshhintAddr == "" {
-		s.env.Log.Info("no sidecar: work of other hosts is found by re-polling")
-		return nil
-	}
-	conn, err := grpcclient.Dial(s.env, s.cfg.MeshhintAddr, s.cfg.ClusterSecret)
-	if err != nil {
-		return err
-	}
-	s.hints.sidecar = link.New(meshv1.NewMeshServiceClient(conn), listener{s.engine, s.modes}, s.env.Clock, s.env.Log, self)
-	s.back = append(s.back, run.Part{Name: "sidecar", Run: func(ctx context.Context) error {
-		defer func() { _ = conn.Close() }() // nothing uses it any more
-		return s.hints.sidecar.Run(ctx)
-	}})
-	return nil
-}
-
-// advertised is the address under which others reach the internal listener.
-func (s *service) advertised() string {
-	if s.cfg.AdvertiseAddr != "" {
-		return s.cfg.AdvertiseAddr
-	}
-	return s.rpc.Addr().String()
-}
-
 // run serves and drains: the listener first, while the engine still commits what is in flight.
 func (s *service) run(ctx context.Context) error {
 	s.env.Log.Info("dispatcher serves", zap.Stringer(obs.KeyAddr, s.rpc.Addr()))
 	return errors.Join(run.Layers(ctx, s.back, []run.Part{{Name: "grpc", Run: s.rpc.Run}}), s.closeSpool())
-}
-
-// degraded makes a failing check no reason to be taken out: nobody else would reach the database either, and pushes may wait for it.
-func degraded(check httpserver.Check) httpserver.Check {
-	return func(ctx context.Context) error {
-		if err := check(ctx); err != nil {
-			return &httpserver.DegradedError{Reason: err.Error()}
-		}
-		return nil
-	}
-}
-
-// hints passes the engine's hints to the sidecar, if there is one.
-type hints struct {
-	sidecar *link.Sidecar
-	state   heartbeat.State
-}
-
-// attached reports whether the sidecar answers now.
-func (h *hints) attached() bool { return h.sidecar != nil && h.sidecar.IsUp() }
-
-func (h *hints) MessagesAvailable(t tenant.ID, queue string) {
-	if h.sidecar != nil {
-		h.sidecar.MessagesAvailable(link.QueueName{Tenant: string(t), Queue: queue})
-	}
-}
-
-func (h *hints) QueueChanged(t tenant.ID, queue string, deleted bool) {
-	if h.sidecar != nil {
-		h.sidecar.QueueChanged(link.QueueName{Tenant: string(t), Queue: queue}, deleted)
-	}
-}
-
-// drain tells the others that this node goes away.
-func (h *hints) drain() {
-	h.state.Drain()
-	if h.sidecar != nil {
-		h.sidecar.SetState(h.state.String())
-	}
-}
-
-// listener passes the sidecar's hints to the engine and to the modes.
-type listener struct {
-	engine *engine.Engine
-	modes  *modes.Watch
-}
-
-func (l listener) MessagesAvailable(q link.QueueName) {
-	l.engine.HintMessages(tenant.ID(q.Tenant), q.Queue)
-}
-
-func (l listener) QueueChanged(q link.QueueName) { l.engine.HintQueue(tenant.ID(q.Tenant), q.Queue) }
-func (l listener) ModesChanged()                 { l.modes.Look() }
-
-func (l listener) EverythingChanged() {
-	l.engine.HintEverything()
-	l.modes.Look()
 }

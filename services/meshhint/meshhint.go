@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	beat := loop.NewHeartbeat(st, hub, metrics, env.Clock, env.Log, cfg.HeartbeatEvery)
 
 	ready := httpserver.NewReadiness()
-	ready.Add("database", degraded(st.Ready))
+	ready.Add("database", httpserver.OnlyDegrades(st.Ready)) // hints flow without the directory
 	admin, err := httpserver.NewAdmin(ctx, env, "meshhint", cfg.AdminAddr, cfg.ClusterSecret, ready)
 	if err != nil {
 		return err
@@ -86,16 +86,6 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 			}
 		})),
 		[]run.Part{{Name: "grpc", Run: rpc.Run}})
-}
-
-// degraded makes a failing check no reason to be taken out: hints flow without the directory.
-func degraded(check httpserver.Check) httpserver.Check {
-	return func(ctx context.Context) error {
-		if err := check(ctx); err != nil {
-			return &httpserver.DegradedError{Reason: err.Error()}
-		}
-		return nil
-	}
 }
 
 // carrier is the Redis carrier, or nothing.
