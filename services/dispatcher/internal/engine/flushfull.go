@@ -138,7 +138,7 @@ func (l *flushLane) overflow(c *part, room int64) []*push {
 	var refused []*push
 	for _, p := range order {
 		size := room + 1
-		if encoded, _, err := l.e.encoder.Build(frames[p]); err == nil {
+		if encoded, _, err := c.queue.Encode(l.e.encoder, frames[p]); err == nil {
 			size = int64(len(encoded.Body))
 		}
 		if size > room {

@@ -113,25 +113,34 @@ func TestPendingMessagesAreLimitedExactlyByOneDispatcherAndReopenWhenSettled(t *
 
 func TestAFullQueueHarmsNoOtherInItsCommit(t *testing.T) {
 	t.Parallel()
-	url := database(t)
-	n := newNode(t, url, nodeOptions{})
-	full, other := n.laneMates()
-	exec(t, session(t, url), `WITH q AS (UPDATE dispatcher.queues SET config = '{"max_queue_bytes": 3000}', config_version = 2 WHERE name = $1 RETURNING id)
-		UPDATE dispatcher.shards s SET config_version = 2 FROM q WHERE s.queue_id = q.id`, full)
-	n.push(full, item("w", "brings the news"))
-	a := newAnswers(n)
+	zeros := func(partition string, n int) *queuev1.PushItem {
+		return &queuev1.PushItem{Partition: partition, Payload: make([]byte, n)}
+	}
+	for compression, payload := range map[string]func(string, int) *queuev1.PushItem{"zstd": noise, "none": zeros} {
+		t.Run(compression, func(t *testing.T) {
+			t.Parallel()
+			url := database(t)
+			n := newNode(t, url, nodeOptions{})
+			full, other := n.laneMates()
+			exec(t, session(t, url), `WITH q AS (UPDATE dispatcher.queues SET config = jsonb_build_object('max_queue_bytes', 3000, 'compression', $2::text),
+				config_version = 2 WHERE name = $1 RETURNING id)
+				UPDATE dispatcher.shards s SET config_version = 2 FROM q WHERE s.queue_id = q.id`, full, compression)
+			n.push(full, item("w", "brings the news"))
+			a := newAnswers(n)
 
-	a.together(url, other, func() {
-		a.push("too large", &queuev1.PushRequest{Queue: full, Items: []*queuev1.PushItem{noise("a", 4000)}})
-		a.push("small", &queuev1.PushRequest{Queue: full, Items: []*queuev1.PushItem{noise("a", 1000)}})
-		a.push("other", &queuev1.PushRequest{Queue: other, Items: []*queuev1.PushItem{item("a", "1")}})
-	})
-	a.await(4)
+			a.together(url, other, func() {
+				a.push("too large", &queuev1.PushRequest{Queue: full, Items: []*queuev1.PushItem{payload("a", 4000)}})
+				a.push("small", &queuev1.PushRequest{Queue: full, Items: []*queuev1.PushItem{payload("a", 1000)}})
+				a.push("other", &queuev1.PushRequest{Queue: other, Items: []*queuev1.PushItem{item("a", "1")}})
+			})
+			a.await(4)
 
-	a.requireOnce()
-	requireFull(t, a.errs["too large"], "max_queue_bytes")
-	require.NoError(t, a.errs["small"])
-	require.NoError(t, a.errs["other"])
+			a.requireOnce()
+			requireFull(t, a.errs["too large"], "max_queue_bytes")
+			require.NoError(t, a.errs["small"])
+			require.NoError(t, a.errs["other"])
+		})
+	}
 }
 
 func TestARaisedLimitIsNotRefusedByTheOldOne(t *testing.T) {
