@@ -26,8 +26,14 @@ var errNotCached = errors.New("directory is not in memory")
 // wants is what the pops at hand need of the log.
 type wants struct {
 	keys  int      // ready partitions
-	named []uint64 // partitions asked for by name
+	named []named  // partitions asked for by name
 	all   bool     // everything up to the head, to see which named ones are there
+}
+
+// named is what one pop wants of one partition.
+type named struct {
+	hash uint64
+	most int // messages
 }
 
 // stretch is what a source found for a need: directories in order, and the offset below which everything was looked at.
@@ -45,7 +51,7 @@ func wantsOf(requests []*request) wants {
 		switch {
 		case !ok:
 		case p.Named:
-			w.named = append(w.named, p.Hash)
+			w.named = append(w.named, named{p.Hash, p.MaxMessages})
 		case p.MaxPartitions > 0:
 			w.keys += p.MaxPartitions
 		default:
@@ -106,22 +112,26 @@ func (g *gshard) admitFrom(w wants, from source) error {
 		}
 		admitted += n
 	}
-	for _, hash := range w.named {
-		for {
-			need, ok := g.view.NeedKey(hash, head)
-			if !ok {
-				break
-			}
-			n, err := g.satisfy(need, from)
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				break
-			}
+	for _, want := range w.named {
+		if err := g.admitNamed(want, head, from); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// admitNamed goes on until the pop of one partition is filled, the log is at its end, or the view takes no more.
+func (g *gshard) admitNamed(want named, head window.Offset, from source) error {
+	for asked := window.Offset(-1); ; {
+		need, ok := g.view.NeedKey(want.hash, head, want.most)
+		if !ok || need.From == asked {
+			return nil
+		}
+		asked = need.From
+		if n, err := g.satisfy(need, from); n == 0 || err != nil {
+			return err
+		}
+	}
 }
 
 // satisfy gives the view what a need asks for. It returns 0 if the view learned nothing.

@@ -194,3 +194,17 @@ func finish(t *testing.T, n *node, l *ledger, r *rand.Rand, resp *queuev1.PopRes
 	}
 	return err
 }
+
+func TestPopOfOnePartitionIsFilledBeyondWhatWasListed(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, database(t), nodeOptions{})
+	n.push("q", item("a", "0"), item("b", "0"))
+	n.pop(&queuev1.PopRequest{Queue: "q", Batch: 1})
+	for _, payload := range []string{"1", "2", "3"} {
+		n.push("q", item("a", payload), item("b", payload))
+	}
+
+	resp := n.pop(&queuev1.PopRequest{Queue: "q", Partition: "b", Batch: 10})
+
+	require.Equal(t, []string{"0", "1", "2", "3"}, payloads(resp))
+}

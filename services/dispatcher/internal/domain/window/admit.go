@@ -19,11 +19,13 @@ func (v *View) Need(head Offset) (need Need, ok bool) {
 	return Need{From: v.frontier, To: head}, true
 }
 
-// NeedKey is Need for a pop of one partition. A partition that is ready, or held up by a lease or a retry, needs nothing.
-func (v *View) NeedKey(hash uint64, head Offset) (need Need, ok bool) {
+// NeedKey is Need for a pop of up to most messages of one partition. A partition that has so many ready, or as many as may be listed,
+// needs nothing, nor does one that is held up by a lease or a retry.
+func (v *View) NeedKey(hash uint64, head Offset, most int) (need Need, ok bool) {
 	from := v.frontier
 	if k, there := v.keys[hash]; there {
-		if from = v.known(k); v.ready(k) || !v.shared && k.leased > 0 || k.wall() < from {
+		filled := v.ready(k) && len(k.due)+len(k.listed()) >= min(most, v.lim.listed)
+		if from = v.known(k); filled || !v.shared && k.leased > 0 || k.wall() < from {
 			return Need{}, false
 		}
 	}

@@ -46,7 +46,7 @@
 //
 //	v, err := Load(snapshot, policy)         // cold; v.Refresh(snapshot) keeps what was admitted
 //	need, more := v.Need(head)               // which directory is wanted next, for a pop of any partition
-//	need, more = v.NeedKey(hash, head)       // the same for a named one
+//	need, more = v.NeedKey(hash, head, most) // the same for a named one
 //	v.Admit(directory)                       // answers Need; v.AdmitKey(hash, directory) answers a keyed one. What does not join on is left out
 //	v.Skip(from, to), v.SkipKey(hash, ...)   // there is no message (of that hash) in [from, to)
 //	change, outcomes := v.Plan(now, draw, requests)

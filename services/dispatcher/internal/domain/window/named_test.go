@@ -46,6 +46,23 @@ func TestIdleNamedPopIsSearchedOnce(t *testing.T) {
 	require.Equal(t, 0, again)
 }
 
+func TestNamedPopIsFilledBeyondWhatIsListed(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, queue.Ordered, queue.Block)
+	s.log.Append(1, 7)
+	s.pop(1)
+	for range 3 {
+		s.log.Append(1, 7)
+	}
+
+	out := s.popKey(7, 3)
+	s.ackAll(out.Epoch)
+	rest := s.popKey(7, 3)
+
+	require.Equal(t, at(1, 3, 5), offsets(out))
+	require.Equal(t, at(7), offsets(rest))
+}
+
 func TestSkippedMessageHoldsWhatLiesBehindIt(t *testing.T) {
 	t.Parallel()
 	s := newSim(t, queue.Ordered, queue.Block)

@@ -121,7 +121,7 @@ func (l *Log) Supply(v *window.View, p *window.Pop) int {
 	for n := 0; ; n++ {
 		need, ok := window.Need{}, false
 		if p.Named {
-			need, ok = v.NeedKey(p.Hash, l.Head())
+			need, ok = v.NeedKey(p.Hash, l.Head(), p.MaxMessages)
 		} else if keys, listed := v.Ready(); keys == 0 || listed < p.MaxMessages {
 			need, ok = v.Need(l.Head())
 		}
