@@ -25,9 +25,9 @@ var errNotCached = errors.New("directory is not in memory")
 
 // wants is what the pops at hand need of the log.
 type wants struct {
-	keys  int      // ready partitions
-	named []named  // partitions asked for by name
-	all   bool     // everything up to the head, to see which named ones are there
+	keys  int     // ready partitions
+	named []named // partitions asked for by name
+	all   bool    // everything up to the head, to see which named ones are there
 }
 
 // named is what one pop wants of one partition.
