@@ -70,7 +70,7 @@ func session(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+func exec(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
 	t.Helper()
 	_, err := conn.Exec(t.Context(), sql, args...)
 	require.NoError(t, err, sql)
