@@ -134,6 +134,18 @@ func (c *Client) Redrive(ctx context.Context, queue string, ids ...string) (*que
 	return c.RedriveAs(ctx, &queuev1.RedriveDeadLettersRequest{Queue: queue, Ids: ids})
 }
 
+// Purge deletes dead letters for good, by id. Those that were redriven stay; PurgeAs takes them too, if asked.
+func (c *Client) Purge(ctx context.Context, queue string, ids ...string) (*queuev1.PurgeDeadLettersResponse, error) {
+	return c.PurgeAs(ctx, &queuev1.PurgeDeadLettersRequest{Queue: queue, Ids: ids})
+}
+
+// PurgeAs is Purge with the full request, for example all dead letters of a group that failed before some day. A call deletes at most 1,000: call again
+// while the answer says that there is more.
+func (c *Client) PurgeAs(ctx context.Context, req *queuev1.PurgeDeadLettersRequest) (*queuev1.PurgeDeadLettersResponse, error) {
+	ctx = once(ctx)
+	return again(ctx, func() (*queuev1.PurgeDeadLettersResponse, error) { return c.queues.PurgeDeadLetters(ctx, req) })
+}
+
 // once gives a call a key of its own, so that repeating it after a lost answer does not do it twice: the server answers what it answered first.
 func once(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "idempotency-key", rand.Text())

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
@@ -59,6 +60,44 @@ func deadLetters(t *testing.T, k kit) {
 	}
 	require.Equal(t, []string{`{"big":9007199254740993}`}, payloadsOf(pop(t, k, q, 10)))
 	_, err = k.RedriveDeadLetters(t.Context(), &queuev1.RedriveDeadLettersRequest{Queue: q})
+	require.Equal(t, "MISSING_FIELD", Code(err), "%v", err)
+}
+
+func purge(t *testing.T, k kit) {
+	q := k.name("purge")
+	push(t, k, q, item("p", `1`), item("p", `2`), item("p", `3`))
+	got := pop(t, k, q, 3)
+	for _, d := range got.GetDeliveries() {
+		settle(t, k, q, got.GetLease(), &queuev1.Settlement{MessageId: d.GetMessageId(), Action: queuev1.AckAction_ACK_ACTION_REJECT})
+	}
+	listed, err := k.ListDeadLetters(t.Context(), &queuev1.ListDeadLettersRequest{Queue: q})
+	require.NoError(t, err)
+	require.Len(t, listed.GetDeadLetters(), 3)
+	first, second := listed.GetDeadLetters()[0].GetId(), listed.GetDeadLetters()[1].GetId()
+	_, err = k.RedriveDeadLetters(t.Context(), &queuev1.RedriveDeadLettersRequest{Queue: q, Ids: []string{second}})
+	require.NoError(t, err)
+	ask := func(req *queuev1.PurgeDeadLettersRequest) *queuev1.PurgeDeadLettersResponse {
+		t.Helper()
+		req.Queue = q
+		resp, err := k.PurgeDeadLetters(t.Context(), req)
+		require.NoError(t, err)
+		return resp
+	}
+
+	done := ask(&queuev1.PurgeDeadLettersRequest{Ids: []string{first, second}})
+	require.EqualValues(t, 1, done.GetPurged())
+	require.EqualValues(t, 1, done.GetAlreadyRedriven())
+	require.Equal(t, []string{first}, ask(&queuev1.PurgeDeadLettersRequest{Ids: []string{first}}).GetNotFound())
+	require.Zero(t, ask(&queuev1.PurgeDeadLettersRequest{Group: "other"}).GetPurged())
+	require.Zero(t, ask(&queuev1.PurgeDeadLettersRequest{All: true, FailedBefore: timestamppb.New(time.Unix(1, 0))}).GetPurged())
+	done = ask(&queuev1.PurgeDeadLettersRequest{All: true, IncludeRedriven: true, Limit: 1})
+	require.EqualValues(t, 1, done.GetPurged())
+	require.True(t, done.GetMore())
+	require.EqualValues(t, 1, ask(&queuev1.PurgeDeadLettersRequest{All: true, IncludeRedriven: true}).GetPurged())
+	listed, err = k.ListDeadLetters(t.Context(), &queuev1.ListDeadLettersRequest{Queue: q, IncludeRedriven: true})
+	require.NoError(t, err)
+	require.Empty(t, listed.GetDeadLetters())
+	_, err = k.PurgeDeadLetters(t.Context(), &queuev1.PurgeDeadLettersRequest{Queue: q})
 	require.Equal(t, "MISSING_FIELD", Code(err), "%v", err)
 }
 

@@ -88,6 +88,7 @@ func cases() []testCase {
 		{"a waiting pop gets what is pushed meanwhile", waitingPop},
 		{"a nacked message comes again", nackReturns},
 		{"a rejected message is a dead letter and can be redriven", deadLetters},
+		{"a dead letter that is purged is gone, and others are not", purge},
 		{"a stale lease is refused", staleLease},
 		{"a repeated ack is already settled", repeatedAck},
 		{"the rest is what is not named", restIsNotNamed},

@@ -75,6 +75,10 @@ func (c overGRPC) GetDeadLetter(ctx context.Context, req *queuev1.GetDeadLetterR
 	return c.queue.GetDeadLetter(ctx, req)
 }
 
+func (c overGRPC) PurgeDeadLetters(ctx context.Context, req *queuev1.PurgeDeadLettersRequest) (*queuev1.PurgeDeadLettersResponse, error) {
+	return c.queue.PurgeDeadLetters(ctx, req)
+}
+
 func (c overGRPC) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDeadLettersRequest) (*queuev1.RedriveDeadLettersResponse, error) {
 	return c.queue.RedriveDeadLetters(ctx, req)
 }

@@ -89,6 +89,11 @@ func (c overREST) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDe
 	return resp, c.call(ctx, http.MethodPost, queue(req.GetQueue())+"/dead-letters/redrive", req, resp, "queue")
 }
 
+func (c overREST) PurgeDeadLetters(ctx context.Context, req *queuev1.PurgeDeadLettersRequest) (*queuev1.PurgeDeadLettersResponse, error) {
+	resp := &queuev1.PurgeDeadLettersResponse{}
+	return resp, c.call(ctx, http.MethodPost, queue(req.GetQueue())+"/dead-letters/purge", req, resp, "queue")
+}
+
 func (c overREST) CreateTenant(ctx context.Context, req *adminv1.CreateTenantRequest) (*adminv1.CreateTenantResponse, error) {
 	resp := &adminv1.CreateTenantResponse{}
 	return resp, c.call(ctx, http.MethodPost, "/v1/admin/tenants", req, resp)

@@ -176,7 +176,7 @@ func TestQueuesAreListedShownConfiguredAndRemoved(t *testing.T) {
 	require.ErrorContains(t, err, "QUEUE_NOT_FOUND")
 }
 
-func TestDeadLettersAreListedShownAndRedriven(t *testing.T) {
+func TestDeadLettersAreListedShownRedrivenAndPurged(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
 	s.must("push", "orders", "broken")
@@ -198,6 +198,13 @@ func TestDeadLettersAreListedShownAndRedriven(t *testing.T) {
 	require.Equal(t, "redriven 1, redriven before 0, not found 0\n", s.must("dlq", "redrive", "orders", letter))
 	require.Equal(t, "redriven 0, redriven before 1, not found 0\n", s.must("dlq", "redrive", "orders", letter))
 	require.Equal(t, "redriven 0, redriven before 0, not found 0\n", s.must("dlq", "redrive", "orders", "--group", "default"))
+
+	require.Equal(t, "purged 0, redriven and kept 1, not found 0\n", s.must("dlq", "purge", "orders", letter))
+	require.Equal(t, "purged 0, redriven and kept 0, not found 0\n", s.must("dlq", "purge", "orders", "--group", "default"))
+	require.Equal(t, "purged 0, redriven and kept 0, not found 0\n",
+		s.must("dlq", "purge", "orders", "--all", "--include-redriven", "--failed-before", "2001-01-01T00:00:00Z"))
+	require.Equal(t, "purged 1, redriven and kept 0, not found 0\n", s.must("dlq", "purge", "orders", "--all", "--include-redriven"))
+	require.Contains(t, s.must("dlq", "purge", "orders", letter, "-o", "json"), letter)
 }
 
 // messageOf is the first word of the first row under the table's rule.

@@ -11,8 +11,8 @@ import (
 )
 
 func newDLQ(g *globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "dlq COMMAND", Short: "List, show and redrive dead letters", Args: noSuchCommand, RunE: help}
-	cmd.AddCommand(newDLQList(g), newDLQShow(g), newDLQRedrive(g))
+	cmd := &cobra.Command{Use: "dlq COMMAND", Short: "List, show, redrive and purge dead letters", Args: noSuchCommand, RunE: help}
+	cmd.AddCommand(newDLQList(g), newDLQShow(g), newDLQRedrive(g), newDLQPurge(g))
 	return cmd
 }
 

@@ -293,3 +293,42 @@ func (c *control) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDe
 	c.d.wake()
 	return resp, nil
 }
+
+func (c *control) PurgeDeadLetters(ctx context.Context, req *queuev1.PurgeDeadLettersRequest) (*queuev1.PurgeDeadLettersResponse, error) {
+	tenant, end := c.begin(ctx, req)
+	defer end()
+	q, err := c.need(tenant, req.GetQueue())
+	if err != nil {
+		return nil, err
+	}
+	resp, left := &queuev1.PurgeDeadLettersResponse{}, []*queuev1.DeadLetter{}
+	limit := req.GetLimit()
+	if limit == 0 {
+		limit = 1000
+	}
+	for _, dl := range q.dead {
+		named := slices.Contains(req.GetIds(), dl.GetId())
+		chosen := named || req.GetAll() || req.GetGroup() != "" && req.GetGroup() == dl.GetGroup()
+		if before := req.GetFailedBefore(); before != nil && !dl.GetFailedAt().AsTime().Before(before.AsTime()) {
+			chosen = false
+		}
+		redriven := dl.GetRedrivenAt() != nil && !req.GetIncludeRedriven()
+		switch {
+		case chosen && !redriven && resp.GetPurged() < limit:
+			resp.Purged++
+			continue
+		case chosen && !redriven:
+			resp.More = true
+		case named:
+			resp.AlreadyRedriven++
+		}
+		left = append(left, dl)
+	}
+	for _, id := range req.GetIds() {
+		if !slices.ContainsFunc(q.dead, func(dl *queuev1.DeadLetter) bool { return dl.GetId() == id }) {
+			resp.NotFound = append(resp.NotFound, id)
+		}
+	}
+	q.dead = left
+	return resp, nil
+}

@@ -100,44 +100,69 @@ func (s *Queues) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDea
 	return addRedriven(&queuev1.RedriveDeadLettersResponse{}, done), nil
 }
 
-// redriveOnce is a redrive under an idempotency key: each of its transactions keeps what is done and what is left, so a repeat after a failure goes on
-// from there, with the dead letters that were chosen at first.
+// redriveOnce is a redrive under an idempotency key.
 func (s *Queues) redriveOnce(
 	ctx context.Context, by tenant.Caller, key idempotency.Request, name string, redrive store.RedriveRequest,
 ) (*queuev1.RedriveDeadLettersResponse, error) {
-	for {
-		var step store.Redriven
-		resp := &queuev1.RedriveDeadLettersResponse{}
-		now, replayed, err := s.control.Step(ctx, key, func(c *store.Control, was store.Progress) (next store.Progress, err error) {
-			if !was.Begun {
-				if was.Rest, err = c.ChooseDeadLetters(ctx, by.Tenant, name, redrive); err != nil {
-					return next, err
-				}
+	var step store.Redriven
+	resp := &queuev1.RedriveDeadLettersResponse{}
+	return resp, s.inSteps(ctx, key, resp, steps{
+		choose: func(c *store.Control) ([]store.DeadLetterID, error) {
+			return c.ChooseDeadLetters(ctx, by.Tenant, name, redrive)
+		},
+		some: func(c *store.Control, ids []store.DeadLetterID) (rest []store.DeadLetterID, err error) {
+			if step, rest, err = c.RedriveSome(ctx, by, name, redrive, ids); err == nil {
+				addRedriven(resp, step)
 			}
-			resp = &queuev1.RedriveDeadLettersResponse{}
+			return rest, err
+		},
+		done: func() {
+			if len(step.Heads) > 0 {
+				s.notify.Appended(by.Tenant, name, step.Heads)
+			}
+		},
+	})
+}
+
+// steps is a call about dead letters that may take several transactions. choose and some run inside one and MAY run more than once; done runs after its
+// commit.
+type steps struct {
+	choose func(*store.Control) ([]store.DeadLetterID, error)
+	some   func(*store.Control, []store.DeadLetterID) (rest []store.DeadLetterID, err error)
+	done   func()
+}
+
+// inSteps runs a call under an idempotency key: each of its transactions keeps what is done and what is left, so a repeat after a failure goes on from
+// there, with the dead letters that were chosen at first. Before choose or some runs, resp is what is to be answered of what was done before.
+func (s *Queues) inSteps(ctx context.Context, key idempotency.Request, resp proto.Message, call steps) error {
+	for {
+		now, replayed, err := s.control.Step(ctx, key, func(c *store.Control, was store.Progress) (next store.Progress, err error) {
 			if err := proto.Unmarshal(was.Answer, resp); err != nil {
 				return next, err
 			}
-			if step, next.Rest, err = c.RedriveSome(ctx, by, name, redrive, was.Rest); err != nil {
+			if !was.Begun {
+				if was.Rest, err = call.choose(c); err != nil {
+					return next, err
+				}
+			}
+			if next.Rest, err = call.some(c, was.Rest); err != nil {
 				return next, err
 			}
-			next.Answer, err = proto.Marshal(addRedriven(resp, step))
+			next.Answer, err = proto.Marshal(resp)
 			return next, err
 		})
 		if err != nil {
-			return nil, wireError(err)
+			return wireError(err)
 		}
-		if len(step.Heads) > 0 && !replayed {
-			s.notify.Appended(by.Tenant, name, step.Heads)
-		}
-		switch {
-		case replayed:
+		if replayed {
 			if err := proto.Unmarshal(now.Answer, resp); err != nil {
-				return nil, wireError(err)
+				return wireError(err)
 			}
-			return resp, idempotency.MarkReplayed(ctx)
-		case len(now.Rest) == 0:
-			return resp, nil
+			return idempotency.MarkReplayed(ctx)
+		}
+		call.done()
+		if len(now.Rest) == 0 {
+			return nil
 		}
 	}
 }

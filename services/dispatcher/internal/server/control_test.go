@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/message"
@@ -203,6 +204,36 @@ func TestRedriveTellsWhatBecameOfEach(t *testing.T) {
 	require.NotNil(t, d.GetDeadLetter().GetRedrivenAt())
 }
 
+func TestPurgeTellsWhatBecameOfEach(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	q := b.configured("a", "q")
+	one, two, three := b.deadLetter(q, "1"), b.deadLetter(q, "2"), b.deadLetter(q, "3")
+	nobody := "00000000-0000-7000-8000-000000000000"
+	_, err := b.RedriveDeadLetters(b.as("a"), &queuev1.RedriveDeadLettersRequest{Queue: "q", Ids: []string{two}})
+	require.NoError(t, err)
+	ask := func(req *queuev1.PurgeDeadLettersRequest) *queuev1.PurgeDeadLettersResponse {
+		t.Helper()
+		req.Queue = "q"
+		resp, err := b.PurgeDeadLetters(b.as("a"), req)
+		require.NoError(t, err)
+		return resp
+	}
+
+	want := &queuev1.PurgeDeadLettersResponse{Purged: 1, AlreadyRedriven: 1, NotFound: []string{nobody}}
+	require.True(t, proto.Equal(want, ask(&queuev1.PurgeDeadLettersRequest{Ids: []string{one, two, nobody}})))
+	past := timestamppb.New(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
+	require.Zero(t, ask(&queuev1.PurgeDeadLettersRequest{All: true, FailedBefore: past}).GetPurged())
+	require.Zero(t, ask(&queuev1.PurgeDeadLettersRequest{Group: "other"}).GetPurged())
+	want = &queuev1.PurgeDeadLettersResponse{Purged: 1, More: true}
+	require.True(t, proto.Equal(want, ask(&queuev1.PurgeDeadLettersRequest{All: true, Limit: 1, IncludeRedriven: true})))
+	_, err = b.GetDeadLetter(b.as("a"), &queuev1.GetDeadLetterRequest{Queue: "q", Id: three})
+	require.NoError(t, err, "the oldest went first")
+	require.EqualValues(t, 1, ask(&queuev1.PurgeDeadLettersRequest{Group: "g"}).GetPurged())
+	_, err = b.GetDeadLetter(b.as("a"), &queuev1.GetDeadLetterRequest{Queue: "q", Id: three})
+	refused(t, err, codes.NotFound, "DEAD_LETTER_NOT_FOUND")
+}
+
 func TestMessageIsLookedUpByItsClientID(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -233,6 +264,8 @@ func TestEachMutatingControlCallLeavesOneEntryAndReadingLeavesNone(t *testing.T)
 	require.Equal(t, []string{"a ann group.create queue/q/group/g"}, b.audited())
 	ask(b.RedriveDeadLetters(ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Ids: []string{id}}))
 	require.Equal(t, []string{"a ann dead_letter.redrive queue/q"}, b.audited())
+	ask(b.PurgeDeadLetters(ctx, &queuev1.PurgeDeadLettersRequest{Queue: "q", All: true, IncludeRedriven: true}))
+	require.Equal(t, []string{"a ann dead_letter.purge queue/q"}, b.audited())
 	ask(b.DeleteGroup(ctx, &queuev1.DeleteGroupRequest{Queue: "q", Group: "g"}))
 	require.Equal(t, []string{"a ann group.delete queue/q/group/g"}, b.audited())
 	ask(b.DeleteQueue(ctx, &queuev1.DeleteQueueRequest{Queue: "q"}))
@@ -244,6 +277,6 @@ func TestEachMutatingControlCallLeavesOneEntryAndReadingLeavesNone(t *testing.T)
 	ask(b.GetQueue(ctx, &queuev1.GetQueueRequest{Queue: "q"}))
 	ask(b.ListPartitions(ctx, &queuev1.ListPartitionsRequest{Queue: "q"}))
 	ask(b.ListDeadLetters(ctx, &queuev1.ListDeadLettersRequest{Queue: "q"}))
-	ask(b.GetDeadLetter(ctx, &queuev1.GetDeadLetterRequest{Queue: "q", Id: id}))
+	ask(b.GetDeadLetter(ctx, &queuev1.GetDeadLetterRequest{Queue: "q", Id: b.deadLetter(q, "y")}))
 	require.Empty(t, b.audited())
 }

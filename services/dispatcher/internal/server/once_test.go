@@ -40,6 +40,9 @@ type verb struct {
 func (b *bench) verbs() map[string]verb {
 	q := b.configured("a", "q")
 	first, second := b.deadLetter(q, "1"), b.deadLetter(q, "2")
+	purged := b.configured("a", "purged")
+	b.deadLetter(purged, "1")
+	b.deadLetter(purged, "2")
 	return map[string]verb{
 		"configure": {
 			call: func(ctx context.Context) (proto.Message, error) {
@@ -67,6 +70,16 @@ func (b *bench) verbs() map[string]verb {
 			},
 			other: func(ctx context.Context) error {
 				_, err := b.RedriveDeadLetters(ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Ids: []string{first, second}})
+				return err
+			},
+			undo: func() {},
+		},
+		"purge": {
+			call: func(ctx context.Context) (proto.Message, error) {
+				return b.PurgeDeadLetters(ctx, &queuev1.PurgeDeadLettersRequest{Queue: "purged", All: true, Limit: 1})
+			},
+			other: func(ctx context.Context) error {
+				_, err := b.PurgeDeadLetters(ctx, &queuev1.PurgeDeadLettersRequest{Queue: "purged", All: true, Limit: 2})
 				return err
 			},
 			undo: func() {},
@@ -188,4 +201,34 @@ func TestARedriveThatStoppedInItsMiddleGoesOnUnderItsKey(t *testing.T) {
 	d, err := b.GetDeadLetter(b.as("a"), &queuev1.GetDeadLetterRequest{Queue: "q", Id: late})
 	require.NoError(t, err)
 	require.Nil(t, d.GetDeadLetter().GetRedrivenAt(), "what failed later was not asked for")
+}
+
+// TestAPurgeThatStoppedInItsMiddleGoesOnUnderItsKey makes the second of its transactions fail.
+func TestAPurgeThatStoppedInItsMiddleGoesOnUnderItsKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	q := b.configured("a", "q")
+	ids := make([]string, 602) // a transaction takes 500
+	for i := range ids {
+		ids[i] = b.deadLetter(q, "x")
+	}
+	b.audited()
+	req := &queuev1.PurgeDeadLettersRequest{Queue: "q", All: true, Limit: 600}
+	b.exec("ALTER TABLE audit.outbox ADD CONSTRAINT second_ck CHECK (detail->>'purged' NOT LIKE '%' || '" + ids[599] + "' || '%')")
+	ctx, _ := b.keyed("a", "k")
+	_, err := b.PurgeDeadLetters(ctx, req)
+	require.Error(t, err)
+	require.Len(t, b.audited(), 1, "the first transaction is done")
+	b.exec("ALTER TABLE audit.outbox DROP CONSTRAINT second_ck")
+
+	for i := range 2 {
+		ctx, h := b.keyed("a", "k")
+		resp, err := b.PurgeDeadLetters(ctx, req)
+		require.NoError(t, err)
+		require.Equal(t, i == 1, idempotency.Replayed(h.md))
+		require.True(t, proto.Equal(&queuev1.PurgeDeadLettersResponse{Purged: 600, More: true}, resp), resp)
+	}
+	page, err := b.ListDeadLetters(b.as("a"), &queuev1.ListDeadLettersRequest{Queue: "q"})
+	require.NoError(t, err)
+	require.Len(t, page.GetDeadLetters(), 2, "only what was asked for at first")
 }

@@ -48,6 +48,10 @@ func controlCalls(b *bench, id string) map[string]func(context.Context) error {
 			_, err := b.RedriveDeadLetters(ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Ids: []string{id}})
 			return err
 		},
+		"PurgeDeadLetters": func(ctx context.Context) error {
+			_, err := b.PurgeDeadLetters(ctx, &queuev1.PurgeDeadLettersRequest{Queue: "q", Ids: []string{id}})
+			return err
+		},
 		"LookupMessage": func(ctx context.Context) error {
 			_, err := b.LookupMessage(ctx, &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c"})
 			return err
@@ -115,6 +119,7 @@ func TestNoTenantSeesOrTouchesAnothers(t *testing.T) {
 	refused(t, calls["LookupMessage"](b.as("b")), codes.NotFound, "MESSAGE_NOT_FOUND")
 	refused(t, calls["DeleteGroup"](b.as("b")), codes.NotFound, "GROUP_NOT_FOUND")
 	require.NoError(t, calls["RedriveDeadLetters"](b.as("b")))
+	require.NoError(t, calls["PurgeDeadLetters"](b.as("b")))
 	require.NoError(t, calls["DeleteQueue"](b.as("b")))
 
 	after, err := b.control.FindQueue(t.Context(), "a", "q")
@@ -123,7 +128,7 @@ func TestNoTenantSeesOrTouchesAnothers(t *testing.T) {
 	got, err := b.GetQueue(b.as("a"), &queuev1.GetQueueRequest{Queue: "q"})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), got.GetQueue().GetMessages())
-	require.Equal(t, int64(1), got.GetQueue().GetDeadLetters(), "not redriven by the other")
+	require.Equal(t, int64(1), got.GetQueue().GetDeadLetters(), "not redriven or purged by the other")
 	require.Len(t, got.GetGroups(), 1)
 }
 

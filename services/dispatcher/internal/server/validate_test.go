@@ -44,7 +44,7 @@ func TestEveryFieldIsCheckedBeforeAnythingIsDone(t *testing.T) {
 	b := newBench(t)
 	r := &rules{bench: b, ctx: b.as("a")}
 	for _, add := range []func(){
-		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.seekRules, r.peekRules, r.traceRules,
+		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.purgeRules, r.seekRules, r.peekRules, r.traceRules,
 	} {
 		add()
 	}
@@ -110,6 +110,10 @@ func (r *rules) nameRules() {
 				return err
 			},
 			func() error {
+				_, err := r.PurgeDeadLetters(r.ctx, &queuev1.PurgeDeadLettersRequest{Queue: name, Group: "g"})
+				return err
+			},
+			func() error {
 				_, err := r.LookupMessage(r.ctx, &queuev1.LookupMessageRequest{Queue: name, ClientId: "c"})
 				return err
 			},
@@ -153,6 +157,10 @@ func (r *rules) optionalNameRules() {
 		})
 		r.add(reason, "group", func() error {
 			_, err := r.RedriveDeadLetters(r.ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Group: name})
+			return err
+		})
+		r.add(reason, "group", func() error {
+			_, err := r.PurgeDeadLetters(r.ctx, &queuev1.PurgeDeadLettersRequest{Queue: "q", Group: name})
 			return err
 		})
 		r.add(reason, "partition", func() error {
@@ -351,43 +359,6 @@ func (r *rules) leaseRules() {
 	})
 	r.add("NAME_EMPTY", "message_ids[0]", func() error {
 		_, err := r.Release(r.ctx, &queuev1.ReleaseRequest{Queue: "q", Lease: "l", MessageIds: []string{""}})
-		return err
-	})
-}
-
-// deadLetterRules breaks the rules of dead letters.
-func (r *rules) deadLetterRules() {
-	for _, id := range []string{"", "x", "00000000-0000-0000-0000-00000000000", "{00000000-0000-7000-8000-000000000000}", "00000000000070008000000000000000", "0000000A-0000-7000-8000-000000000000"} {
-		r.add("ID_MALFORMED", "id", func() error {
-			_, err := r.GetDeadLetter(r.ctx, &queuev1.GetDeadLetterRequest{Queue: "q", Id: id})
-			return err
-		})
-		r.add("ID_MALFORMED", "ids[0]", func() error {
-			_, err := r.RedriveDeadLetters(r.ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Ids: []string{id}})
-			return err
-		})
-	}
-	for field, req := range map[string]*queuev1.RedriveDeadLettersRequest{
-		"group": {Group: "g", Ids: []string{"00000000-0000-7000-8000-000000000000"}},
-		"limit": {Group: "g", Limit: 1001},
-	} {
-		req.Queue = "q"
-		r.add(bad, field, func() error { _, err := r.RedriveDeadLetters(r.ctx, req); return err })
-	}
-	r.add(bad, "limit", func() error {
-		_, err := r.RedriveDeadLetters(r.ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Group: "g", Limit: -1})
-		return err
-	})
-	r.add(bad, "limit", func() error {
-		_, err := r.RedriveDeadLetters(r.ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Ids: []string{"00000000-0000-7000-8000-000000000000"}, Limit: 1})
-		return err
-	})
-	r.add(bad, "ids", func() error {
-		_, err := r.RedriveDeadLetters(r.ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Ids: make([]string, 1001)})
-		return err
-	})
-	r.add("NAME_EMPTY", "ids", func() error {
-		_, err := r.RedriveDeadLetters(r.ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q"})
 		return err
 	})
 }

@@ -267,11 +267,13 @@ func TestListingDeadLettersWalksNoOthersWhateverThePlannerBelieves(t *testing.T)
 	c := newCold(t)
 	const byQueue, byGroup, redriven = "dead_letters_open_queue_id_id_idx", "dead_letters_open_group_name_queue_id_id_idx", "dead_letters_redriven_queue_id_id_idx"
 	want := map[string][]string{
-		"dead_letters_page_open":       {byQueue},
-		"dead_letters_page":            {byQueue, redriven},
-		"dead_letters_page_group_open": {byGroup},
-		"dead_letters_page_group":      {byGroup, redriven},
-		"dead_letters_oldest":          {byGroup},
+		"dead_letters_page_open":         {byQueue},
+		"dead_letters_page":              {byQueue, redriven},
+		"dead_letters_page_group_open":   {byGroup},
+		"dead_letters_page_group":        {byGroup, redriven},
+		"dead_letters_oldest":            {byGroup},
+		"dead_letters_to_purge":          {byQueue, redriven},
+		"dead_letters_to_purge_of_group": {byGroup, redriven},
 	}
 	verify := func(when string) {
 		for name, indexes := range want {

@@ -171,18 +171,9 @@ func (c *Control) redriveSome(ctx context.Context, by tenant.Caller, q Queue, fr
 // claim locks the first of the ids, chooses those to append and counts the others.
 func (c *Control) claim(ctx context.Context, tx pg.Tx, from []int64, ids []DeadLetterID, step *Redriven) (chosen, rest []DeadLetterID, err error) {
 	ids, rest = ids[:min(len(ids), redriveMessages)], ids[min(len(ids), redriveMessages):]
-	rows, err := tx.Query(ctx, c.s.sql.text("dead_letters_lock"), ids, from)
+	locked, err := c.lockLetters(ctx, tx, ids, from)
 	if err != nil {
-		return nil, nil, fmt.Errorf("claim dead letters: %w", err)
-	}
-	type claimed struct {
-		ID             DeadLetterID
-		Bytes          int
-		Trimmed, Again bool
-	}
-	locked, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimed])
-	if err != nil {
-		return nil, nil, fmt.Errorf("claim dead letters: %w", err)
+		return nil, nil, err
 	}
 	bytes, next := 0, 0
 	for i, id := range ids {
@@ -204,6 +195,26 @@ func (c *Control) claim(ctx context.Context, tx pg.Tx, from []int64, ids []DeadL
 		next++
 	}
 	return chosen, rest, nil
+}
+
+// lockedLetter is a dead letter whose row this transaction holds.
+type lockedLetter struct {
+	ID             DeadLetterID
+	Bytes          int
+	Trimmed, Again bool
+}
+
+// lockLetters locks those of the ids, which are in order, that are dead letters of these queues.
+func (c *Control) lockLetters(ctx context.Context, tx pg.Tx, ids []DeadLetterID, of []int64) ([]lockedLetter, error) {
+	rows, err := tx.Query(ctx, c.s.sql.text("dead_letters_lock"), ids, of)
+	if err != nil {
+		return nil, fmt.Errorf("claim dead letters: %w", err)
+	}
+	locked, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lockedLetter])
+	if err != nil {
+		return nil, fmt.Errorf("claim dead letters: %w", err)
+	}
+	return locked, nil
 }
 
 // encodeAgain makes the segments of the claimed dead letters, one a shard.

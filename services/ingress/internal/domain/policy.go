@@ -78,6 +78,7 @@ func queuePolicies() []Policy {
 		control("GET", one+"/dead-letters", "ListDeadLetters", tenant.Read),
 		control("GET", one+"/dead-letters/{id}", "GetDeadLetter", tenant.Read),
 		control("POST", one+"/dead-letters/redrive", "RedriveDeadLetters", tenant.Write),
+		control("POST", one+"/dead-letters/purge", "PurgeDeadLetters", tenant.Admin),
 	}
 }
 

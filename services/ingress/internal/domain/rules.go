@@ -52,6 +52,7 @@ func Rules() []Rule {
 		"ListDeadLettersRequest":    {name("queue"), optional(name("group")), count("page_size", 0, 1000), token("page_token"), free("include_redriven")},
 		"GetDeadLetterRequest":      {name("queue"), required(token("id"))},
 		"RedriveDeadLettersRequest": {name("queue"), list("ids", 0, MaxItems), optional(name("group")), count("limit", 0, 1000)},
+		"PurgeDeadLettersRequest":   purgeRules(),
 		"CreateTenantRequest":       {required(tenantID("id"))},
 		"ListTenantsRequest":        {},
 		"CreateAPIKeyRequest":       {tenantID("tenant"), name("name"), required(enum("role")), {Field: "expires_at", Check: Instant}},
@@ -129,6 +130,18 @@ func peekRules() []Rule {
 		{Field: "from", Check: Place, Max: 64},
 		count("limit", 0, 1000),
 		count("max_bytes", 0, RequestBytes),
+	}
+}
+
+func purgeRules() []Rule {
+	return []Rule{
+		name("queue"),
+		list("ids", 0, MaxItems),
+		optional(name("group")),
+		free("all"),
+		{Field: "failed_before", Check: Instant},
+		free("include_redriven"),
+		count("limit", 0, 1000),
 	}
 }
 

@@ -26,6 +26,8 @@ func across(m proto.Message) *domain.Violation {
 		return acrossPeek(req)
 	case *queuev1.RedriveDeadLettersRequest:
 		return acrossRedrive(req)
+	case *queuev1.PurgeDeadLettersRequest:
+		return acrossPurge(req)
 	case *queuev1.SeekGroupRequest:
 		return acrossSeek(req)
 	}
@@ -154,6 +156,23 @@ func acrossRedrive(req *queuev1.RedriveDeadLettersRequest) *domain.Violation {
 		return conflict("RedriveDeadLettersRequest.one_way", "group", "ids and group exclude each other")
 	case ids && req.GetLimit() != 0:
 		return conflict("RedriveDeadLettersRequest.limit", "limit", "limit goes with group only")
+	}
+	return nil
+}
+
+func acrossPurge(req *queuev1.PurgeDeadLettersRequest) *domain.Violation {
+	ids, group, all := len(req.GetIds()) > 0, req.GetGroup() != "", req.GetAll()
+	switch {
+	case !ids && !group && !all:
+		return missing("PurgeDeadLettersRequest.which", "ids", "ids, group or all is needed")
+	case ids && group:
+		return conflict("PurgeDeadLettersRequest.one_way", "group", "ids and group exclude each other")
+	case all && (ids || group):
+		return conflict("PurgeDeadLettersRequest.all", "all", "all stands without ids and group")
+	case ids && req.GetLimit() != 0:
+		return conflict("PurgeDeadLettersRequest.limit", "limit", "limit goes with group and all only")
+	case ids && req.GetFailedBefore() != nil:
+		return conflict("PurgeDeadLettersRequest.failed_before", "failed_before", "failed_before goes with group and all only")
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 		body := map[string]string{
 			"Push": `{"payload":1}`, "Ack": `{"lease":"l","ack_rest":true}`, "Renew": `{"lease":"l"}`, "Release": `{"lease":"l"}`,
 			"CreateGroup": `{"group":"g"}`, "RedriveDeadLetters": `{"group":"g"}`, "Pop": `{}`, "ConfigureQueue": `{}`,
-			"SeekGroup": `{"to":"latest"}`,
+			"SeekGroup": `{"to":"latest"}`, "PurgeDeadLetters": `{"all":true}`,
 		}[p.RPC[strings.LastIndexByte(p.RPC, '/')+1:]]
 		if strings.HasSuffix(path, "lookup") {
 			path += "?client_id=c"
@@ -112,6 +112,6 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 		require.Equal(t, "other", op.GetTenant())
 		require.Equal(t, "key:stranger", op.GetActor())
 	}
-	require.Len(t, s.exchange.callers, 13)
+	require.Len(t, s.exchange.callers, 14)
 	require.False(t, slices.ContainsFunc(s.exchange.callers, func(c tenant.Caller) bool { return c.Tenant != "other" || c.Actor != "key:stranger" }))
 }

@@ -117,6 +117,10 @@ func (s *queueService) GetDeadLetter(ctx context.Context, req *queuev1.GetDeadLe
 	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.GetDeadLetter)
 }
 
+func (s *queueService) PurgeDeadLetters(ctx context.Context, req *queuev1.PurgeDeadLettersRequest) (*queuev1.PurgeDeadLettersResponse, error) {
+	return change(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.PurgeDeadLetters)
+}
+
 func (s *queueService) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDeadLettersRequest) (*queuev1.RedriveDeadLettersResponse, error) {
 	return change(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.RedriveDeadLetters)
 }

@@ -2157,6 +2157,178 @@ func (x *RedriveDeadLettersResponse) GetNotFound() []string {
 	return nil
 }
 
+// PurgeDeadLettersRequest names dead letters by id, or those of a group, or all of the queue: one of the three.
+type PurgeDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// At most 1,000.
+	Ids []string `protobuf:"bytes,2,rep,name=ids,proto3" json:"ids,omitempty"`
+	// Instead of ids: up to `limit` of this group's, oldest first.
+	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// Instead of ids and group: up to `limit` of the queue's, oldest first, those without a group too.
+	All bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
+	// Only those that failed before this instant; with group and all only.
+	FailedBefore *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=failed_before,json=failedBefore,proto3" json:"failed_before,omitempty"`
+	// Also those that were redriven. Without it they stay, and are counted where they were named.
+	IncludeRedriven bool `protobuf:"varint,6,opt,name=include_redriven,json=includeRedriven,proto3" json:"include_redriven,omitempty"`
+	// 1 to 1,000, default 1,000; with group and all only.
+	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeDeadLettersRequest) Reset() {
+	*x = PurgeDeadLettersRequest{}
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeDeadLettersRequest) ProtoMessage() {}
+
+func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PurgeDeadLettersRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *PurgeDeadLettersRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *PurgeDeadLettersRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *PurgeDeadLettersRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *PurgeDeadLettersRequest) GetFailedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FailedBefore
+	}
+	return nil
+}
+
+func (x *PurgeDeadLettersRequest) GetIncludeRedriven() bool {
+	if x != nil {
+		return x.IncludeRedriven
+	}
+	return false
+}
+
+func (x *PurgeDeadLettersRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// PurgeDeadLettersResponse counts.
+type PurgeDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Deleted by this call.
+	Purged int32 `protobuf:"varint,1,opt,name=purged,proto3" json:"purged,omitempty"`
+	// Named, and not deleted because they were redriven.
+	AlreadyRedriven int32 `protobuf:"varint,2,opt,name=already_redriven,json=alreadyRedriven,proto3" json:"already_redriven,omitempty"`
+	// Ids of this queue that do not exist: they may have been purged before.
+	NotFound []string `protobuf:"bytes,3,rep,name=not_found,json=notFound,proto3" json:"not_found,omitempty"`
+	// Of a group, or all: there may be more than `limit`. Call again.
+	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeDeadLettersResponse) Reset() {
+	*x = PurgeDeadLettersResponse{}
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeDeadLettersResponse) ProtoMessage() {}
+
+func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *PurgeDeadLettersResponse) GetPurged() int32 {
+	if x != nil {
+		return x.Purged
+	}
+	return 0
+}
+
+func (x *PurgeDeadLettersResponse) GetAlreadyRedriven() int32 {
+	if x != nil {
+		return x.AlreadyRedriven
+	}
+	return 0
+}
+
+func (x *PurgeDeadLettersResponse) GetNotFound() []string {
+	if x != nil {
+		return x.NotFound
+	}
+	return nil
+}
+
+func (x *PurgeDeadLettersResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 // Where a group stood in one shard, and where it stands.
 type SeekGroupResponse_Position struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2171,7 +2343,7 @@ type SeekGroupResponse_Position struct {
 
 func (x *SeekGroupResponse_Position) Reset() {
 	*x = SeekGroupResponse_Position{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2355,7 @@ func (x *SeekGroupResponse_Position) String() string {
 func (*SeekGroupResponse_Position) ProtoMessage() {}
 
 func (x *SeekGroupResponse_Position) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2587,20 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x1aRedriveDeadLettersResponse\x12\x1a\n" +
 	"\bredriven\x18\x01 \x01(\x05R\bredriven\x12)\n" +
 	"\x10already_redriven\x18\x02 \x01(\x05R\x0falreadyRedriven\x12\x1b\n" +
-	"\tnot_found\x18\x03 \x03(\tR\bnotFound*V\n" +
+	"\tnot_found\x18\x03 \x03(\tR\bnotFound\"\xeb\x01\n" +
+	"\x17PurgeDeadLettersRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
+	"\x03ids\x18\x02 \x03(\tR\x03ids\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x10\n" +
+	"\x03all\x18\x04 \x01(\bR\x03all\x12?\n" +
+	"\rfailed_before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\ffailedBefore\x12)\n" +
+	"\x10include_redriven\x18\x06 \x01(\bR\x0fincludeRedriven\x12\x14\n" +
+	"\x05limit\x18\a \x01(\x05R\x05limit\"\x8e\x01\n" +
+	"\x18PurgeDeadLettersResponse\x12\x16\n" +
+	"\x06purged\x18\x01 \x01(\x05R\x06purged\x12)\n" +
+	"\x10already_redriven\x18\x02 \x01(\x05R\x0falreadyRedriven\x12\x1b\n" +
+	"\tnot_found\x18\x03 \x03(\tR\bnotFound\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more*V\n" +
 	"\vCompression\x12\x1b\n" +
 	"\x17COMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10COMPRESSION_ZSTD\x10\x01\x12\x14\n" +
@@ -2434,7 +2619,7 @@ func file_postrider_queue_v1_control_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_queue_v1_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_postrider_queue_v1_control_proto_goTypes = []any{
 	(Compression)(0),                   // 0: postrider.queue.v1.Compression
 	(*QueueOptions)(nil),               // 1: postrider.queue.v1.QueueOptions
@@ -2465,50 +2650,53 @@ var file_postrider_queue_v1_control_proto_goTypes = []any{
 	(*GetDeadLetterResponse)(nil),      // 26: postrider.queue.v1.GetDeadLetterResponse
 	(*RedriveDeadLettersRequest)(nil),  // 27: postrider.queue.v1.RedriveDeadLettersRequest
 	(*RedriveDeadLettersResponse)(nil), // 28: postrider.queue.v1.RedriveDeadLettersResponse
-	(*SeekGroupResponse_Position)(nil), // 29: postrider.queue.v1.SeekGroupResponse.Position
-	nil,                                // 30: postrider.queue.v1.DeadLetter.HeadersEntry
-	(*durationpb.Duration)(nil),        // 31: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 32: google.protobuf.Timestamp
-	(GroupMode)(0),                     // 33: postrider.queue.v1.GroupMode
-	(OnFailure)(0),                     // 34: postrider.queue.v1.OnFailure
-	(*GroupOptions)(nil),               // 35: postrider.queue.v1.GroupOptions
+	(*PurgeDeadLettersRequest)(nil),    // 29: postrider.queue.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 30: postrider.queue.v1.PurgeDeadLettersResponse
+	(*SeekGroupResponse_Position)(nil), // 31: postrider.queue.v1.SeekGroupResponse.Position
+	nil,                                // 32: postrider.queue.v1.DeadLetter.HeadersEntry
+	(*durationpb.Duration)(nil),        // 33: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 34: google.protobuf.Timestamp
+	(GroupMode)(0),                     // 35: postrider.queue.v1.GroupMode
+	(OnFailure)(0),                     // 36: postrider.queue.v1.OnFailure
+	(*GroupOptions)(nil),               // 37: postrider.queue.v1.GroupOptions
 }
 var file_postrider_queue_v1_control_proto_depIdxs = []int32{
-	31, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
-	31, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
-	31, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
-	31, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
-	31, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
-	31, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
+	33, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
+	33, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
+	33, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
+	33, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
+	33, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
+	33, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
 	0,  // 6: postrider.queue.v1.QueueOptions.compression:type_name -> postrider.queue.v1.Compression
 	1,  // 7: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
 	4,  // 8: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
 	1,  // 9: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
-	32, // 10: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	32, // 11: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
-	33, // 12: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
-	34, // 13: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
-	32, // 14: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
-	32, // 15: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
+	34, // 10: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	34, // 11: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
+	35, // 12: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
+	36, // 13: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
+	34, // 14: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
+	34, // 15: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
 	4,  // 16: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
 	4,  // 17: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
 	5,  // 18: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
 	6,  // 19: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
-	32, // 20: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
+	34, // 20: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
 	13, // 21: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
-	35, // 22: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
+	37, // 22: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
 	6,  // 23: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
-	29, // 24: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
-	30, // 25: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
-	32, // 26: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
-	32, // 27: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
+	31, // 24: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
+	32, // 25: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
+	34, // 26: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
+	34, // 27: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
 	22, // 28: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
 	22, // 29: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	34, // 30: postrider.queue.v1.PurgeDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_control_proto_init() }
@@ -2524,7 +2712,7 @@ func file_postrider_queue_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_control_proto_rawDesc), len(file_postrider_queue_v1_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

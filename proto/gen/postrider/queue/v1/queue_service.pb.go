@@ -27,7 +27,7 @@ var File_postrider_queue_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/inspect.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto2\xb1\x14\n" +
+	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/inspect.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto2\xd3\x15\n" +
 	"\fQueueService\x12q\n" +
 	"\x04Push\x12\x1f.postrider.queue.v1.PushRequest\x1a .postrider.queue.v1.PushResponse\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/queues/{queue}/messages\x12_\n" +
 	"\n" +
@@ -51,7 +51,8 @@ const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\tSeekGroup\x12$.postrider.queue.v1.SeekGroupRequest\x1a%.postrider.queue.v1.SeekGroupResponse\"1\x82\xd3\xe4\x93\x02+:\x01*\"&/v1/queues/{queue}/groups/{group}/seek\x12\x93\x01\n" +
 	"\x0fListDeadLetters\x12*.postrider.queue.v1.ListDeadLettersRequest\x1a+.postrider.queue.v1.ListDeadLettersResponse\"'\x82\xd3\xe4\x93\x02!\x12\x1f/v1/queues/{queue}/dead-letters\x12\x92\x01\n" +
 	"\rGetDeadLetter\x12(.postrider.queue.v1.GetDeadLetterRequest\x1a).postrider.queue.v1.GetDeadLetterResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/queues/{queue}/dead-letters/{id}\x12\xa7\x01\n" +
-	"\x12RedriveDeadLetters\x12-.postrider.queue.v1.RedriveDeadLettersRequest\x1a..postrider.queue.v1.RedriveDeadLettersResponse\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/queues/{queue}/dead-letters/redriveB4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
+	"\x12RedriveDeadLetters\x12-.postrider.queue.v1.RedriveDeadLettersRequest\x1a..postrider.queue.v1.RedriveDeadLettersResponse\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/queues/{queue}/dead-letters/redrive\x12\x9f\x01\n" +
+	"\x10PurgeDeadLetters\x12+.postrider.queue.v1.PurgeDeadLettersRequest\x1a,.postrider.queue.v1.PurgeDeadLettersResponse\"0\x82\xd3\xe4\x93\x02*:\x01*\"%/v1/queues/{queue}/dead-letters/purgeB4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
 
 var file_postrider_queue_v1_queue_service_proto_goTypes = []any{
 	(*PushRequest)(nil),                // 0: postrider.queue.v1.PushRequest
@@ -74,26 +75,28 @@ var file_postrider_queue_v1_queue_service_proto_goTypes = []any{
 	(*ListDeadLettersRequest)(nil),     // 17: postrider.queue.v1.ListDeadLettersRequest
 	(*GetDeadLetterRequest)(nil),       // 18: postrider.queue.v1.GetDeadLetterRequest
 	(*RedriveDeadLettersRequest)(nil),  // 19: postrider.queue.v1.RedriveDeadLettersRequest
-	(*PushResponse)(nil),               // 20: postrider.queue.v1.PushResponse
-	(*PushStreamResponse)(nil),         // 21: postrider.queue.v1.PushStreamResponse
-	(*PopResponse)(nil),                // 22: postrider.queue.v1.PopResponse
-	(*AckResponse)(nil),                // 23: postrider.queue.v1.AckResponse
-	(*RenewResponse)(nil),              // 24: postrider.queue.v1.RenewResponse
-	(*ReleaseResponse)(nil),            // 25: postrider.queue.v1.ReleaseResponse
-	(*SubscribeResponse)(nil),          // 26: postrider.queue.v1.SubscribeResponse
-	(*LookupMessageResponse)(nil),      // 27: postrider.queue.v1.LookupMessageResponse
-	(*PeekMessagesResponse)(nil),       // 28: postrider.queue.v1.PeekMessagesResponse
-	(*ConfigureQueueResponse)(nil),     // 29: postrider.queue.v1.ConfigureQueueResponse
-	(*ListQueuesResponse)(nil),         // 30: postrider.queue.v1.ListQueuesResponse
-	(*GetQueueResponse)(nil),           // 31: postrider.queue.v1.GetQueueResponse
-	(*DeleteQueueResponse)(nil),        // 32: postrider.queue.v1.DeleteQueueResponse
-	(*ListPartitionsResponse)(nil),     // 33: postrider.queue.v1.ListPartitionsResponse
-	(*CreateGroupResponse)(nil),        // 34: postrider.queue.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),        // 35: postrider.queue.v1.DeleteGroupResponse
-	(*SeekGroupResponse)(nil),          // 36: postrider.queue.v1.SeekGroupResponse
-	(*ListDeadLettersResponse)(nil),    // 37: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterResponse)(nil),      // 38: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersResponse)(nil), // 39: postrider.queue.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 20: postrider.queue.v1.PurgeDeadLettersRequest
+	(*PushResponse)(nil),               // 21: postrider.queue.v1.PushResponse
+	(*PushStreamResponse)(nil),         // 22: postrider.queue.v1.PushStreamResponse
+	(*PopResponse)(nil),                // 23: postrider.queue.v1.PopResponse
+	(*AckResponse)(nil),                // 24: postrider.queue.v1.AckResponse
+	(*RenewResponse)(nil),              // 25: postrider.queue.v1.RenewResponse
+	(*ReleaseResponse)(nil),            // 26: postrider.queue.v1.ReleaseResponse
+	(*SubscribeResponse)(nil),          // 27: postrider.queue.v1.SubscribeResponse
+	(*LookupMessageResponse)(nil),      // 28: postrider.queue.v1.LookupMessageResponse
+	(*PeekMessagesResponse)(nil),       // 29: postrider.queue.v1.PeekMessagesResponse
+	(*ConfigureQueueResponse)(nil),     // 30: postrider.queue.v1.ConfigureQueueResponse
+	(*ListQueuesResponse)(nil),         // 31: postrider.queue.v1.ListQueuesResponse
+	(*GetQueueResponse)(nil),           // 32: postrider.queue.v1.GetQueueResponse
+	(*DeleteQueueResponse)(nil),        // 33: postrider.queue.v1.DeleteQueueResponse
+	(*ListPartitionsResponse)(nil),     // 34: postrider.queue.v1.ListPartitionsResponse
+	(*CreateGroupResponse)(nil),        // 35: postrider.queue.v1.CreateGroupResponse
+	(*DeleteGroupResponse)(nil),        // 36: postrider.queue.v1.DeleteGroupResponse
+	(*SeekGroupResponse)(nil),          // 37: postrider.queue.v1.SeekGroupResponse
+	(*ListDeadLettersResponse)(nil),    // 38: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterResponse)(nil),      // 39: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersResponse)(nil), // 40: postrider.queue.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersResponse)(nil),   // 41: postrider.queue.v1.PurgeDeadLettersResponse
 }
 var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	0,  // 0: postrider.queue.v1.QueueService.Push:input_type -> postrider.queue.v1.PushRequest
@@ -116,28 +119,30 @@ var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	17, // 17: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
 	18, // 18: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
 	19, // 19: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
-	20, // 20: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
-	21, // 21: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
-	22, // 22: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
-	23, // 23: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
-	24, // 24: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
-	25, // 25: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
-	26, // 26: postrider.queue.v1.QueueService.Subscribe:output_type -> postrider.queue.v1.SubscribeResponse
-	27, // 27: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
-	28, // 28: postrider.queue.v1.QueueService.PeekMessages:output_type -> postrider.queue.v1.PeekMessagesResponse
-	29, // 29: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
-	30, // 30: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
-	31, // 31: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
-	32, // 32: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
-	33, // 33: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
-	34, // 34: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
-	35, // 35: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
-	36, // 36: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
-	37, // 37: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
-	38, // 38: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
-	39, // 39: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
-	20, // [20:40] is the sub-list for method output_type
-	0,  // [0:20] is the sub-list for method input_type
+	20, // 20: postrider.queue.v1.QueueService.PurgeDeadLetters:input_type -> postrider.queue.v1.PurgeDeadLettersRequest
+	21, // 21: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
+	22, // 22: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
+	23, // 23: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
+	24, // 24: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
+	25, // 25: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
+	26, // 26: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
+	27, // 27: postrider.queue.v1.QueueService.Subscribe:output_type -> postrider.queue.v1.SubscribeResponse
+	28, // 28: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
+	29, // 29: postrider.queue.v1.QueueService.PeekMessages:output_type -> postrider.queue.v1.PeekMessagesResponse
+	30, // 30: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
+	31, // 31: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
+	32, // 32: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
+	33, // 33: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
+	34, // 34: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
+	35, // 35: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
+	36, // 36: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
+	37, // 37: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
+	38, // 38: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
+	39, // 39: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
+	40, // 40: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
+	41, // 41: postrider.queue.v1.QueueService.PurgeDeadLetters:output_type -> postrider.queue.v1.PurgeDeadLettersResponse
+	21, // [21:42] is the sub-list for method output_type
+	0,  // [0:21] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

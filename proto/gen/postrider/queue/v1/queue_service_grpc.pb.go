@@ -41,6 +41,7 @@ const (
 	QueueService_ListDeadLetters_FullMethodName    = "/postrider.queue.v1.QueueService/ListDeadLetters"
 	QueueService_GetDeadLetter_FullMethodName      = "/postrider.queue.v1.QueueService/GetDeadLetter"
 	QueueService_RedriveDeadLetters_FullMethodName = "/postrider.queue.v1.QueueService/RedriveDeadLetters"
+	QueueService_PurgeDeadLetters_FullMethodName   = "/postrider.queue.v1.QueueService/PurgeDeadLetters"
 )
 
 // QueueServiceClient is the client API for QueueService service.
@@ -104,6 +105,9 @@ type QueueServiceClient interface {
 	GetDeadLetter(ctx context.Context, in *GetDeadLetterRequest, opts ...grpc.CallOption) (*GetDeadLetterResponse, error)
 	// RedriveDeadLetters appends dead letters to their queue again; each is redriven once however often it is asked.
 	RedriveDeadLetters(ctx context.Context, in *RedriveDeadLettersRequest, opts ...grpc.CallOption) (*RedriveDeadLettersResponse, error)
+	// PurgeDeadLetters deletes dead letters for good: those named, a group's or all. What is redriven at the same time is either redriven or purged. It deletes
+	// at most 1,000, and says whether there is more.
+	PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error)
 }
 
 type queueServiceClient struct {
@@ -326,6 +330,16 @@ func (c *queueServiceClient) RedriveDeadLetters(ctx context.Context, in *Redrive
 	return out, nil
 }
 
+func (c *queueServiceClient) PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeDeadLettersResponse)
+	err := c.cc.Invoke(ctx, QueueService_PurgeDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // QueueServiceServer is the server API for QueueService service.
 // All implementations must embed UnimplementedQueueServiceServer
 // for forward compatibility.
@@ -387,6 +401,9 @@ type QueueServiceServer interface {
 	GetDeadLetter(context.Context, *GetDeadLetterRequest) (*GetDeadLetterResponse, error)
 	// RedriveDeadLetters appends dead letters to their queue again; each is redriven once however often it is asked.
 	RedriveDeadLetters(context.Context, *RedriveDeadLettersRequest) (*RedriveDeadLettersResponse, error)
+	// PurgeDeadLetters deletes dead letters for good: those named, a group's or all. What is redriven at the same time is either redriven or purged. It deletes
+	// at most 1,000, and says whether there is more.
+	PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error)
 	mustEmbedUnimplementedQueueServiceServer()
 }
 
@@ -456,6 +473,9 @@ func (UnimplementedQueueServiceServer) GetDeadLetter(context.Context, *GetDeadLe
 }
 func (UnimplementedQueueServiceServer) RedriveDeadLetters(context.Context, *RedriveDeadLettersRequest) (*RedriveDeadLettersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RedriveDeadLetters not implemented")
+}
+func (UnimplementedQueueServiceServer) PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PurgeDeadLetters not implemented")
 }
 func (UnimplementedQueueServiceServer) mustEmbedUnimplementedQueueServiceServer() {}
 func (UnimplementedQueueServiceServer) testEmbeddedByValue()                      {}
@@ -820,6 +840,24 @@ func _QueueService_RedriveDeadLetters_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _QueueService_PurgeDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueueServiceServer).PurgeDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueueService_PurgeDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueueServiceServer).PurgeDeadLetters(ctx, req.(*PurgeDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // QueueService_ServiceDesc is the grpc.ServiceDesc for QueueService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -898,6 +936,10 @@ var QueueService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RedriveDeadLetters",
 			Handler:    _QueueService_RedriveDeadLetters_Handler,
+		},
+		{
+			MethodName: "PurgeDeadLetters",
+			Handler:    _QueueService_PurgeDeadLetters_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
