@@ -4,8 +4,8 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // collector reads the pool's own counters at each scrape.
 type collector struct {
-	db                                                       *DB
-	open, idle, busy, limit, acquires, waits, waited, opened *prometheus.Desc
+	db                                                             *DB
+	open, idle, busy, limit, acquires, waits, waited, opened, sent *prometheus.Desc
 }
 
 // NewCollector returns the pool's metrics, named prefix_db_pool_*.
@@ -23,6 +23,7 @@ func NewCollector(prefix string, db *DB) prometheus.Collector {
 		waits:    desc("waits_total", "Hand-outs that had to wait because none was idle."),
 		waited:   desc("wait_seconds_total", "Time spent waiting for a connection."),
 		opened:   desc("opened_total", "Connections opened."),
+		sent:     desc("statements_total", "Statements sent, those of batches each."),
 	}
 }
 
@@ -44,4 +45,5 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(c.waits, float64(s.EmptyAcquireCount()))
 	count(c.waited, s.EmptyAcquireWaitTime().Seconds())
 	count(c.opened, float64(s.NewConnsCount()))
+	count(c.sent, float64(c.db.Statements()))
 }

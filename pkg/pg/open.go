@@ -65,7 +65,11 @@ func (o Options) withDefaults() Options {
 type DB struct {
 	*pgxpool.Pool
 	opts Options
+	sent *statements
 }
+
+// Statements is how many statements the pool has sent so far: its own connections' beginnings apart, BEGIN and COMMIT among them.
+func (db *DB) Statements() int64 { return db.sent.n.Load() }
 
 // Open connects. When it returns nil, the server has answered on one connection. While the server is starting or unreachable it tries again, with
 // jitter, for at most StartPatience; any other refusal (password, database) is returned at once.
@@ -75,6 +79,8 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse database url: %w", err)
 	}
+	sent := &statements{}
+	opts.Tracers = append([]Tracer{sent}, opts.Tracers...)
 	opts.apply(cfg.ConnConfig)
 	cfg.MaxConns = int32(min(opts.MaxConns, 10_000))                // bounded
 	cfg.MinConns = int32(min(opts.MinConns, opts.MaxConns, 10_000)) // bounded
@@ -87,7 +93,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open pool: %w", err)
 	}
-	db := &DB{Pool: pool, opts: opts}
+	db := &DB{Pool: pool, opts: opts, sent: sent}
 	if err := opts.patiently(ctx, db.ping); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"postrider.dev/pkg/pg"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	postrider "postrider.dev/sdk"
 	"postrider.dev/tests/fleet"
@@ -119,23 +119,101 @@ func popAndDoNotRead(t *testing.T, h *fleet.Host, queue string, batch int) net.C
 	return conn
 }
 
-func TestAThousandParkedPopsOnIdleQueuesAskTheDatabaseLittle(t *testing.T) { //nolint:paralleltest // it needs the machine
-	f := twoHosts(t)
-	clients := []*postrider.Client{f.Client(t, 0), f.Client(t, 1)}
-	const queues, pops = 50, 1000
-	for q := range queues {
-		_, err := clients[0].CreateGroup(t.Context(), fmt.Sprint("idle-", q), "default", nil)
-		require.NoError(t, err)
-	}
+// idleTime is how long idle pops are watched. The figure is a rate; it has no other fact to wait for.
+const idleTime = 30 * time.Second
+
+func TestAThousandPopsParkedOnAThousandIdleQueuesCostAlmostNothing(t *testing.T) {
+	t.Parallel()
+	const pops = 1000
+	p := fleet.StartProcesses(t, &binaries, 2)
+	clients := []*postrider.Client{p.Client(t, 0), p.Client(t, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var parked errgroup.Group
 	for i := range pops {
 		parked.Go(func() error {
-			_, err := clients[i%2].Pop(ctx, fmt.Sprint("idle-", i%queues), postrider.PopOptions{Wait: 60 * time.Second})
+			if _, err := clients[0].CreateGroup(ctx, fmt.Sprint("idle-", i), "default", nil); err != nil {
+				return err
+			}
+			for ctx.Err() == nil { // a long poll lasts a minute at most
+				if _, err := clients[i%2].Pop(ctx, fmt.Sprint("idle-", i), postrider.PopOptions{Wait: 60 * time.Second}); err != nil && ctx.Err() == nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	defer func() {
+		cancel()
+		require.NoError(t, parked.Wait())
+	}()
+	eventually(t, func() error {
+		n := 0.0
+		for _, h := range p.Hosts {
+			n += metricAt(t, h.Dispatcher.Admin, "postrider_dispatcher_parked_pops")
+		}
+		if n != pops {
+			return fmt.Errorf("%v pops are parked", n)
+		}
+		return nil
+	})
+
+	before := idleCost(t, p)
+	window := time.NewTimer(idleTime)
+	defer window.Stop()
+	<-window.C
+	after := idleCost(t, p)
+
+	queries := (after.statements - before.statements) / idleTime.Seconds()
+	t.Logf("%.1f queries/s of two hosts", queries)
+	require.Less(t, queries, 20.0)
+	for name, used := range after.cpu {
+		cores := (used - before.cpu[name]) / idleTime.Seconds()
+		t.Logf("%.2f %% of a core in %s", 100*cores, name)
+		require.Less(t, cores, 0.02, name)
+	}
+}
+
+// cost is what processes have used so far.
+type cost struct {
+	cpu        map[string]float64 // seconds, of each process
+	statements float64            // of all
+}
+
+// idleCost is what ingresses and dispatchers have used; the sidecars' heartbeats are apart.
+func idleCost(t *testing.T, p *fleet.Processes) cost {
+	t.Helper()
+	c := cost{cpu: map[string]float64{}}
+	for _, h := range p.Hosts {
+		for _, proc := range []*fleet.Process{h.Ingress, h.Dispatcher} {
+			c.cpu[proc.Name] = metricAt(t, proc.Admin, "process_cpu_seconds_total")
+		}
+		c.statements += metricAt(t, h.Ingress.Admin, "postrider_ingress_db_pool_statements_total") +
+			metricAt(t, h.Dispatcher.Admin, "postrider_dispatcher_db_pool_statements_total") +
+			metricAt(t, h.Dispatcher.Admin, "postrider_dispatcher_control_db_pool_statements_total")
+	}
+	return c
+}
+
+func TestOneMessageForAThousandPopsParkedOnTwoHostsIsClaimedAtMostTwiceByEach(t *testing.T) {
+	t.Parallel()
+	f := twoHosts(t)
+	clients := []*postrider.Client{f.Client(t, 0), f.Client(t, 1)}
+	_, err := clients[0].CreateGroup(t.Context(), "herd", "default", nil)
+	require.NoError(t, err)
+	const pops = 1000
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan *postrider.Lease, pops)
+	var parked errgroup.Group
+	for i := range pops {
+		parked.Go(func() error {
+			lease, err := clients[i%2].Pop(ctx, "herd", postrider.PopOptions{Wait: 60 * time.Second})
+			if lease != nil {
+				served <- lease
+			}
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // the end of the test
 			}
-			return fmt.Errorf("pop %d ended by itself: %w", i, err)
+			return err
 		})
 	}
 	defer func() {
@@ -143,23 +221,28 @@ func TestAThousandParkedPopsOnIdleQueuesAskTheDatabaseLittle(t *testing.T) { //n
 		require.NoError(t, parked.Wait())
 	}()
 	awaitParked(t, f, pops)
+	before := [2]float64{claims(t, f.Hosts[0]), claims(t, f.Hosts[1])}
 
-	db := f.DB.Open(pg.Options{MaxConns: 1})
-	before, began := transactions(t, db), time.Now()
-	window := time.NewTimer(6 * time.Second) // the figure is a rate; it has no other fact to wait for
-	defer window.Stop()
-	<-window.C
-	rate := float64(transactions(t, db)-before) / time.Since(began).Seconds()
+	mustPush(t, clients[0], "herd", "p", "one")
+	lease := <-served
+	polled := metric(t, f.Hosts[1], "postrider_dispatcher_polls_total")
+	eventually(t, func() error { // the other host has heard of it too, one way or another
+		if metric(t, f.Hosts[1], "postrider_dispatcher_polls_total") < polled+2 {
+			return errors.New("the other host has not looked")
+		}
+		return nil
+	})
 
-	require.Equal(t, pops, parkedPops(t, f))
-	t.Logf("%.1f transactions/s with %d parked pops on two hosts", rate, pops)
-	require.Less(t, rate, 100.0, "20 queries/s is the aim, with heartbeats and housekeeping of two hosts beside; a thousand pollers would be hundreds")
+	require.Equal(t, []string{"one"}, payloads(lease))
+	awaitParked(t, f, pops-1)
+	for i, h := range f.Hosts {
+		require.LessOrEqual(t, claims(t, h)-before[i], 2.0, "host %d", i+1)
+	}
 }
 
-// transactions counts what the database has done so far, as its statistics say.
-func transactions(t *testing.T, db *pg.DB) int64 {
+// claims counts the statements by which a dispatcher tried to hand out messages.
+func claims(t *testing.T, h *fleet.Host) float64 {
 	t.Helper()
-	var n int64
-	require.NoError(t, db.QueryRow(t.Context(), "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&n))
-	return n
+	return metric(t, h, "postrider_dispatcher_work_commits_total") + metric(t, h, "postrider_dispatcher_work_lost_total") +
+		metric(t, h, "postrider_dispatcher_work_not_yet_total")
 }
