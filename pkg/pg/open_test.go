@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -127,7 +128,25 @@ func TestPoolMetricsAreValidAndTwoPoolsFitOneProcess(t *testing.T) {
 	families, err := registry.Gather()
 
 	require.NoError(t, err)
-	require.Len(t, families, 16)
+	require.Len(t, families, 18)
+}
+
+func TestThePoolCountsItsStatementsThoseOfBatchesEach(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	conn, err := db.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	before := db.Statements()
+
+	_, err = conn.Exec(t.Context(), "SELECT 1")
+	require.NoError(t, err)
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT 2")
+	batch.Queue("SELECT 3")
+	require.NoError(t, conn.SendBatch(t.Context(), batch).Close())
+
+	require.EqualValues(t, 3, db.Statements()-before)
 }
 
 func ExampleDB_InTx() {
