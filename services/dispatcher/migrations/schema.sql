@@ -44,7 +44,8 @@ CREATE TABLE dispatcher.delayed (
     shard_id bigint NOT NULL,
     available_at timestamp with time zone NOT NULL,
     seq bigint NOT NULL,
-    frame bytea NOT NULL
+    frame bytea NOT NULL,
+    key_id integer DEFAULT 0 NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000', vacuum_truncate='false');
 ALTER TABLE ONLY dispatcher.delayed ALTER COLUMN frame SET STORAGE EXTERNAL;

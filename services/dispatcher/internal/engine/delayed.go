@@ -4,8 +4,11 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
@@ -112,6 +115,16 @@ func (e *Engine) WillLook(at time.Time) {
 		return
 	}
 	e.due.next.Store(at.UnixMicro())
+}
+
+// Withheld tells of a queue whose due messages cannot be moved: it raises the alarm that a refusal for want of a key raises, or says what is damaged.
+func (e *Engine) Withheld(b store.BlockedShard) {
+	if errors.Is(b.Err, store.ErrKeyMissing) {
+		e.lacksKey(b.Err)
+		return
+	}
+	e.metrics.withheld.Inc()
+	e.log.Error("due messages cannot be moved: one of them is damaged", zap.String("queue", b.Queue), zap.Int64("shard", int64(b.Shard)), zap.Error(b.Err))
 }
 
 // Arrived spreads the news of messages that came due and are in the log now.

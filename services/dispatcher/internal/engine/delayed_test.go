@@ -34,7 +34,7 @@ func (n *node) comeDue() {
 	_, err := n.db.Exec(n.t.Context(), "UPDATE dispatcher.delayed SET available_at = now() - interval '1 s'")
 	require.NoError(n.t, err)
 	for {
-		due, err := n.control.FlushDue(n.t.Context(), time.Time{})
+		due, err := n.control.FlushDue(n.t.Context(), time.Time{}, nil)
 		require.NoError(n.t, err)
 		if !due.More {
 			return

@@ -13,6 +13,7 @@ import (
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
+	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 	"postrider.dev/services/dispatcher/internal/store"
@@ -112,16 +113,24 @@ func TestNothingOfAnEncryptedQueueIsInTheDatabaseInClear(t *testing.T) {
 
 	delayed := secretItem("4")
 	delayed.Delay = seconds(60)
-	refused, err := n.Push(t.Context(), ten, &queuev1.PushRequest{Queue: "q", Items: []*queuev1.PushItem{delayed}})
-	require.NoError(t, err)
-	require.Equal(t, "QUEUE_ENCRYPTED", refused.GetResults()[0].GetError().GetCode())
+	waits := n.push("q", delayed)
+	require.Equal(t, 1, n.waiting())
 	requireNotAtRest(t, n.atRest(), "secret")
+	id, err := message.ParsePendingID(waits[0].GetMessageId())
+	require.NoError(t, err)
+	q, err := n.control.FindQueue(t.Context(), ten, "q")
+	require.NoError(t, err)
+	pending, err := other.control.FindPending(t.Context(), q, id)
+	require.NoError(t, err)
+	require.Equal(t, "secret-payload-4", string(pending.Payload))
+	other.comeDue()
+	requireNotAtRest(t, n.atRest(), "secret")
+	got = n.pop(&queuev1.PopRequest{Queue: "q", Partition: "secret-partition-4", Wait: durationpb.New(2e9)})
+	require.Equal(t, []string{"secret-payload-4"}, payloads(got))
 
 	// By name, which only a hash stands for.
 	got = other.pop(&queuev1.PopRequest{Queue: "q", Partition: "secret-partition-3", Wait: durationpb.New(2e9)})
 	require.Equal(t, []string{"secret-payload-3"}, payloads(got))
-	q, err := n.control.FindQueue(t.Context(), ten, "q")
-	require.NoError(t, err)
 	found, ok, err := n.control.FindByClientID(t.Context(), q, "secret-partition-2", "secret-client-2")
 	require.NoError(t, err)
 	require.True(t, ok)

@@ -292,7 +292,7 @@ func (c *part) newDelayed() []store.Delayed {
 	for i := range c.verdicts { // a part without keys has none
 		if v := &c.verdicts[i]; v.pending != nil && !v.duplicate {
 			o := c.offered[i]
-			out = append(out, store.Delayed{Pending: *v.pending, Frame: o.p.items[o.item].frame.Bytes})
+			out = append(out, store.Delayed{Pending: *v.pending, Frame: o.p.items[o.item].frame.Bytes, Key: c.queue.Key()})
 		}
 	}
 	return out

@@ -21,16 +21,20 @@ type keyAlarm struct{ last, logged atomic.Int64 } // UnixNano
 // usable refuses a queue whose keys are missing here, and raises the alarm.
 func (e *Engine) usable(q *catalog.Queue) error {
 	err := q.Usable()
-	if err == nil {
-		return nil
+	if err != nil {
+		e.lacksKey(err)
 	}
+	return err
+}
+
+// lacksKey raises the alarm.
+func (e *Engine) lacksKey(err error) {
 	e.metrics.keyMissing.Inc()
 	now, logged := e.clk.Now().UnixNano(), e.keyAlarm.logged.Load()
 	e.keyAlarm.last.Store(now)
 	if now-logged >= int64(keyAlarmEvery) && e.keyAlarm.logged.CompareAndSwap(logged, now) {
 		e.log.Error("an encrypted queue waits for its key", zap.Error(err))
 	}
-	return err
 }
 
 // KeysMissing says that a queue was refused within the last minute because its key is missing; nil if none was.

@@ -20,7 +20,7 @@ type metrics struct {
 	evictions                           prometheus.Counter
 	parked, popsOpen, tails             prometheus.Gauge
 	queuedBytes, queued                 prometheus.Gauge
-	frontierStops, keyMissing           prometheus.Counter
+	frontierStops, keyMissing, withheld prometheus.Counter
 	full, dropped                       prometheus.Counter
 	spooled, spoolDrained, spoolRefused prometheus.Counter
 }
@@ -72,6 +72,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		spoolDrained:  count("spool_drained_total", "Requests brought from the spool into the log."),
 		spoolRefused:  count("spool_refused_total", "Buffered messages that their queue did not take: they are dead letters."),
 		keyMissing:    count("encryption_key_missing_total", "Requests refused because the key of their encrypted queue is missing."),
+		withheld:      count("delayed_withheld_total", "Times that the due messages of a shard were left where they wait because one of them is damaged."),
 		frontierStops: count("frontier_stops_total", "Pops that got nothing although there are messages, because a bound of the view was reached."),
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"postrider.dev/pkg/tenant"
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
-	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
@@ -281,9 +280,6 @@ func fill(m *message.Message, item *queuev1.PushItem) {
 func checkItem(q *catalog.Queue, m *message.Message, item *queuev1.PushItem) error {
 	if err := q.Config.CheckMessage(m); err != nil {
 		return err
-	}
-	if q.Encrypted() && (item.GetDelay() != nil || item.GetDeliverAt() != nil) { // where it waits nothing is sealed
-		return invalid.New(invalid.Encrypted, "delay", "and deliver_at are not offered by an encrypted queue")
 	}
 	if err := checkLater(item); err != nil {
 		return err

@@ -3,11 +3,13 @@ package loop
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"postrider.dev/pkg/clock"
+	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/store"
 )
 
@@ -19,21 +21,25 @@ const (
 	lookAgain = 20 * time.Millisecond
 	// lookBack is how far before the database's time looks begin. It spares a walk over the dead rows that a long snapshot, such as a backup, holds back.
 	lookBack = time.Minute
+	// blockedFor is how long a shard is passed over whose due messages cannot be moved.
+	blockedFor = 5 * time.Second
 	// lookAllEvery is how often a look begins at the very first row: what became due longer ago than lookBack was left behind by an outage.
 	lookAllEvery = 30 * time.Second
 )
 
 // dueStore is where messages wait for their time.
 type dueStore interface {
-	// FlushDue moves some of what is due into the log.
-	FlushDue(ctx context.Context, since time.Time) (store.Due, error)
+	// FlushDue moves some of what is due into the log, but for that of some shards.
+	FlushDue(ctx context.Context, since time.Time, except []message.ShardID) (store.Due, error)
 	// NextDue returns the database's time and the time of the next message, zero if there is none.
-	NextDue(ctx context.Context, since time.Time) (now, next time.Time, err error)
+	NextDue(ctx context.Context, since time.Time, except []message.ShardID) (now, next time.Time, err error)
 }
 
 // dueEngine is told what came due, and tells what was accepted.
 type dueEngine interface {
 	Arrived(due store.Due)
+	// Withheld says what keeps the messages of a queue from being moved.
+	Withheld(store.BlockedShard)
 	DueSooner() <-chan struct{}
 	WillLook(at time.Time)
 }
@@ -45,13 +51,14 @@ type Delayer struct {
 	engine  dueEngine
 	clk     clock.Clock
 	log     *zap.Logger
-	lastAll time.Time // by this process's clock
-	dbNow   time.Time // by the database's, at the last look
+	lastAll time.Time                     // by this process's clock
+	dbNow   time.Time                     // by the database's, at the last look
+	blocked map[message.ShardID]time.Time // until when they are passed over, by this process's clock
 }
 
 // NewDelayer returns a Delayer.
 func NewDelayer(db dueStore, engine dueEngine, clk clock.Clock, log *zap.Logger) *Delayer {
-	return &Delayer{db: db, engine: engine, clk: clk, log: log}
+	return &Delayer{db: db, engine: engine, clk: clk, log: log, blocked: map[message.ShardID]time.Time{}}
 }
 
 // Run moves messages until ctx ends.
@@ -80,17 +87,22 @@ func (d *Delayer) Round(ctx context.Context) (time.Duration, error) {
 	d.engine.WillLook(time.Time{}) // before anything is read: what is accepted meanwhile is told
 	since := d.since()
 	for {
-		now, next, err := d.db.NextDue(ctx, since)
+		except := d.passedOver()
+		now, next, err := d.db.NextDue(ctx, since, except)
 		if err != nil {
 			return 0, err
 		}
 		moved := false
 		if !next.IsZero() && !next.After(now) {
-			due, err := d.db.FlushDue(ctx, since)
+			due, err := d.db.FlushDue(ctx, since, except)
 			if err != nil {
 				return 0, err
 			}
 			d.engine.Arrived(due)
+			for _, b := range due.Blocked {
+				d.blocked[b.Shard] = d.clk.Now().Add(blockedFor)
+				d.engine.Withheld(b)
+			}
 			moved = due.More
 		}
 		if moved && ctx.Err() == nil {
@@ -104,6 +116,21 @@ func (d *Delayer) Round(ctx context.Context) (time.Duration, error) {
 		d.engine.WillLook(now.Add(wait))
 		return wait, nil
 	}
+}
+
+// passedOver are the shards whose due messages are left alone for now, so that those of others are not kept from coming.
+func (d *Delayer) passedOver() []message.ShardID {
+	var out []message.ShardID
+	for shard, until := range d.blocked {
+		if d.clk.Now().Before(until) {
+			out = append(out, shard)
+		} else {
+			delete(d.blocked, shard)
+			d.lastAll = time.Time{} // what it holds may have been due for long
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // pause is how long it is until the next look.

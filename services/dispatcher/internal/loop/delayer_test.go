@@ -11,6 +11,7 @@ import (
 
 	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/run/runtest"
+	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/loop"
 	"postrider.dev/services/dispatcher/internal/store"
 )
@@ -21,20 +22,22 @@ type waiting struct {
 	wake    chan struct{}
 	arrived chan struct{}
 
-	mu     sync.Mutex // guards the rest
-	due    []time.Time
-	busy   bool // another dispatcher has the turn
-	broken bool
-	moved  []time.Time
-	looks  []time.Time // since
-	next   []time.Time
+	mu       sync.Mutex // guards the rest
+	due      []time.Time
+	busy     bool // another dispatcher has the turn
+	broken   bool
+	blocked  bool // what is due is of shard 1, and its key is missing
+	withheld int
+	moved    []time.Time
+	looks    []time.Time // since
+	next     []time.Time
 }
 
 func newWaiting() *waiting {
 	return &waiting{clk: clock.NewFake(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)), wake: make(chan struct{}, 1), arrived: make(chan struct{}, 8)}
 }
 
-func (w *waiting) NextDue(_ context.Context, since time.Time) (now, next time.Time, err error) {
+func (w *waiting) NextDue(_ context.Context, since time.Time, except []message.ShardID) (now, next time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks = append(w.looks, since)
@@ -42,18 +45,21 @@ func (w *waiting) NextDue(_ context.Context, since time.Time) (now, next time.Ti
 		return now, next, errBroken
 	}
 	for _, at := range w.due {
-		if !at.Before(since) && (next.IsZero() || at.Before(next)) {
+		if len(except) == 0 && !at.Before(since) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
 	return w.clk.Now(), next, nil
 }
 
-func (w *waiting) FlushDue(_ context.Context, since time.Time) (store.Due, error) {
+func (w *waiting) FlushDue(_ context.Context, since time.Time, except []message.ShardID) (store.Due, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.busy {
+	if w.busy || len(except) > 0 {
 		return store.Due{}, nil
+	}
+	if w.blocked {
+		return store.Due{Blocked: []store.BlockedShard{{Shard: 1, Queue: "q", Err: store.ErrKeyMissing}}, More: true}, nil
 	}
 	for i, at := range w.due {
 		if !at.Before(since) && !at.After(w.clk.Now()) {
@@ -69,6 +75,12 @@ func (w *waiting) Arrived(due store.Due) {
 	if due.More {
 		w.arrived <- struct{}{}
 	}
+}
+
+func (w *waiting) Withheld(store.BlockedShard) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.withheld++
 }
 
 func (w *waiting) DueSooner() <-chan struct{} { return w.wake }
@@ -158,4 +170,27 @@ func TestTheDelayerSparesOldRowsButComesBackToThem(t *testing.T) {
 	require.Zero(t, spared)
 	require.Len(t, w.moved, 1)
 	require.Equal(t, []bool{true, false}, []bool{w.looks[0].IsZero(), w.looks[1].IsZero()})
+}
+
+func TestAShardThatCannotBeMovedIsPassedOverForAWhileAndOthersAreNotHeldUp(t *testing.T) {
+	t.Parallel()
+	w := newWaiting()
+	w.blocked = true
+	w.accept(w.clk.Now().Add(-time.Hour))
+	round := w.delayer().Round
+
+	for range 3 {
+		wait, err := round(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, wait, 500*time.Millisecond, "it is not asked for all the time")
+		require.Equal(t, 1, w.withheld)
+	}
+	w.blocked = false
+	w.clk.Advance(6 * time.Second)
+	for range 2 {
+		_, err := round(t.Context())
+		require.NoError(t, err)
+	}
+
+	require.Len(t, w.moved, 1, "however long it has been due")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/tenant"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 )
 
@@ -32,6 +33,7 @@ type Delayed struct {
 	message.Pending
 
 	Frame []byte
+	Key   *seal.Key // what it is sealed with while it waits; nil: in clear
 }
 
 // DueShard is what FlushDue appended to one shard.
@@ -43,11 +45,22 @@ type DueShard struct {
 	Base      message.Offset // of the first
 	Frames    []segment.Frame
 	CreatedAt time.Time
+
+	queue Queue
+}
+
+// BlockedShard is a shard whose due messages cannot be moved: a key is missing (ErrKeyMissing), or what waits is damaged. They stay where they are.
+type BlockedShard struct {
+	Shard message.ShardID
+	Queue string
+	Err   error
 }
 
 // Due is what one transaction of FlushDue did.
 type Due struct {
 	Shards []DueShard
+	// Blocked are shards that stopped the transaction: nothing was moved. The others can be moved beside them.
+	Blocked []BlockedShard
 	// More says that there may be more that is due now.
 	More bool
 }
@@ -56,14 +69,15 @@ type Due struct {
 // of one instant in the order in which they were accepted, in one transaction. Any number of dispatchers may do so at once. Where nobody knows whether the
 // transaction was committed, nothing has to be found out: what is moved is gone, and what is not is still due.
 //
-// since is an instant before which nothing waits, as far as the caller remembers; the zero time looks at everything.
-func (c *Control) FlushDue(ctx context.Context, since time.Time) (Due, error) {
+// since is an instant before which nothing waits, as far as the caller remembers; the zero time looks at everything. What waits on the shards of except is
+// left alone.
+func (c *Control) FlushDue(ctx context.Context, since time.Time, except []message.ShardID) (Due, error) {
 	if err := c.s.endLost(ctx); err != nil { // one of them may hold a turn
 		return Due{}, fmt.Errorf("flush due messages: %w", err)
 	}
 	var due Due
 	err := c.s.write(ctx, func(conn *pgxpool.Conn) (err error) {
-		due, err = c.flushDue(ctx, conn, since)
+		due, err = c.flushDue(ctx, conn, since, except)
 		return err
 	})
 	if err != nil {
@@ -72,13 +86,16 @@ func (c *Control) FlushDue(ctx context.Context, since time.Time) (Due, error) {
 	return due, nil
 }
 
-func (c *Control) flushDue(ctx context.Context, conn *pgxpool.Conn, since time.Time) (Due, error) {
-	shards, err := c.claimDue(ctx, conn, since)
+func (c *Control) flushDue(ctx context.Context, conn *pgxpool.Conn, since time.Time, except []message.ShardID) (Due, error) {
+	shards, err := c.claimDue(ctx, conn, since, except)
 	if err != nil {
 		return Due{}, err
 	}
 	if len(shards) == 0 {
 		return Due{}, nothingDue(ctx, conn)
+	}
+	if blocked, err := c.loadDueQueues(ctx, conn, shards); err != nil || len(blocked) > 0 {
+		return Due{Blocked: blocked, More: true}, errors.Join(err, nothingDue(ctx, conn))
 	}
 	rows, states, err := c.takeDue(ctx, conn, shards, since)
 	if err != nil {
@@ -87,9 +104,15 @@ func (c *Control) flushDue(ctx context.Context, conn *pgxpool.Conn, since time.T
 	if len(rows) == 0 {
 		return Due{}, nothingDue(ctx, conn)
 	}
-	w, err := c.encodeDue(shards, rows, states)
+	if err := c.loadDueKeys(ctx, conn, rows); err != nil {
+		return Due{}, err
+	}
+	w, blocked, err := c.encodeDue(shards, rows, states)
 	if err != nil {
 		return Due{}, err
+	}
+	if len(blocked) > 0 {
+		return Due{Blocked: blocked, More: true}, nothingDue(ctx, conn)
 	}
 	if err := c.commitDue(ctx, conn, shards, w); err != nil {
 		return Due{}, err
@@ -112,12 +135,18 @@ func nothingDue(ctx context.Context, conn *pgxpool.Conn) error {
 }
 
 // claimDue begins the transaction and takes turns, in the order of shards.
-func (c *Control) claimDue(ctx context.Context, conn *pgxpool.Conn, since time.Time) (shards []DueShard, err error) {
+func (c *Control) claimDue(ctx context.Context, conn *pgxpool.Conn, since time.Time, except []message.ShardID) (shards []DueShard, err error) {
+	statement, args := "delayed_claim", []any{since, DueMessages, dueClass}
+	if len(except) > 0 {
+		statement, args = "delayed_claim_except", []any{since, except, DueMessages, dueClass}
+	}
 	batch := &pgx.Batch{}
 	batch.Queue("begin")
-	batch.Queue(c.s.sql.text("delayed_claim"), since, DueMessages, dueClass).Query(func(rows pgx.Rows) (err error) {
+	batch.Queue(c.s.sql.text(statement), args...).Query(func(rows pgx.Rows) (err error) {
 		shards, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s DueShard, err error) {
-			return s, row.Scan(&s.Shard, &s.QueueID, &s.Tenant, &s.Queue)
+			s.queue, err = c.scanQueueAnd(row, &s.Shard)
+			s.QueueID, s.Tenant, s.Queue = s.queue.ID, s.queue.Tenant, s.queue.Name
+			return s, err
 		})
 		return err
 	})
@@ -134,7 +163,11 @@ type taken struct {
 	Shard message.ShardID
 	At    time.Time
 	Seq   int64
-	Frame []byte
+	Frame []byte // sealed with key, if there is one
+	KeyID int32
+
+	key *seal.Key
+	err error // why it cannot be opened
 }
 
 // takeDue deletes the rows that are due, in their order, and locks their shards. It returns the heads of those shards that take appends.
@@ -147,7 +180,9 @@ func (c *Control) takeDue(ctx context.Context, conn *pgxpool.Conn, shards []DueS
 	states := shardStates{}
 	batch := &pgx.Batch{}
 	batch.Queue(c.s.sql.text("delayed_take"), ids, since, max(1, DueMessages/len(shards)), DueBytes).Query(func(r pgx.Rows) (err error) {
-		rows, err = pgx.CollectRows(r, pgx.RowToStructByPos[taken])
+		rows, err = pgx.CollectRows(r, func(row pgx.CollectableRow) (t taken, err error) {
+			return t, row.Scan(&t.Key, &t.Shard, &t.At, &t.Seq, &t.Frame, &t.KeyID)
+		})
 		return err
 	})
 	batch.Queue(c.s.sql.text("lock_shards"), ids, make([]int64, len(ids))).Query(states.scan)
@@ -160,8 +195,9 @@ func (c *Control) takeDue(ctx context.Context, conn *pgxpool.Conn, shards []DueS
 	return rows, states, nil
 }
 
-// encodeDue makes one segment a shard, notes its frames in shards, and says where each message will be. What waited for a queue that is deleted is dropped.
-func (c *Control) encodeDue(shards []DueShard, rows []taken, states shardStates) (w keyedWrite, err error) {
+// encodeDue makes one segment a shard, as its queue wants it stored, notes its frames in shards, and says where each message will be. What waited for a
+// queue that is deleted is dropped. It also returns the shards of which something cannot be read.
+func (c *Control) encodeDue(shards []DueShard, rows []taken, states shardStates) (w keyedWrite, blocked []BlockedShard, err error) {
 	for i := range shards {
 		s := &shards[i]
 		state := states.of(s.Shard)
@@ -175,24 +211,23 @@ func (c *Control) encodeDue(shards []DueShard, rows []taken, states shardStates)
 		if state.Status != StatusLeftOut || n == 0 {
 			continue
 		}
+		if err := s.open(mine); err != nil {
+			blocked = append(blocked, BlockedShard{Shard: s.Shard, Queue: s.Queue, Err: err})
+			continue
+		}
 		for j, r := range mine {
-			partition, err := message.FramePartition(r.Frame)
-			if err != nil {
-				return w, fmt.Errorf("delayed message %s: %w", message.PendingID(r.Key), err)
-			}
-			s.Frames = append(s.Frames, segment.Frame{Hash: placement.Hash(string(partition)), Bytes: r.Frame})
 			w.keys = append(w.keys, NewKey{Key: Key{ID: r.Key}, Offset: s.Base + message.Offset(j)})
 			w.keyShards = append(w.keyShards, int64(s.Shard))
 		}
-		encoded, _, err := c.enc.Build(s.Frames)
+		encoded, _, err := s.queue.Encode(c.enc, s.Frames)
 		if err != nil {
-			return w, fmt.Errorf("encode due messages: %w", err)
+			return w, nil, fmt.Errorf("encode due messages: %w", err)
 		}
-		a := Append{Encoded: encoded, Shard: s.Shard, Known: s.Base}
+		a := Append{Encoded: encoded, Shard: s.Shard, Known: s.Base, Key: s.queue.Key()}
 		_, _ = rand.Read(a.FlushID[:])
 		w.plain = append(w.plain, a)
 	}
-	return w, nil
+	return w, blocked, nil
 }
 
 // commitDue writes the segments and the places of their messages, and commits.
@@ -212,10 +247,14 @@ func (c *Control) commitDue(ctx context.Context, conn *pgxpool.Conn, shards []Du
 	return pg.CommitError(conn.SendBatch(ctx, batch).Close())
 }
 
-// NextDue returns the database's time, and when the next message is due; zero means that none waits. since is as in FlushDue.
-func (c *Control) NextDue(ctx context.Context, since time.Time) (now, next time.Time, err error) {
+// NextDue returns the database's time, and when the next message is due; zero means that none waits. since and except are as in FlushDue.
+func (c *Control) NextDue(ctx context.Context, since time.Time, except []message.ShardID) (now, next time.Time, err error) {
+	statement, args := "delayed_next", []any{since}
+	if len(except) > 0 {
+		statement, args = "delayed_next_except", []any{since, except}
+	}
 	var at *time.Time
-	if err := c.on().QueryRow(ctx, c.s.sql.text("delayed_next"), since).Scan(&now, &at); err != nil {
+	if err := c.on().QueryRow(ctx, c.s.sql.text(statement), args...).Scan(&now, &at); err != nil {
 		return now, next, fmt.Errorf("next due message: %w", err)
 	}
 	if at != nil {

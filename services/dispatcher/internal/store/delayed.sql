@@ -3,9 +3,10 @@
 
 -- name: delayed_put
 -- Runs under the locks of the shards. seq is given in the order of the arrays.
-INSERT INTO dispatcher.delayed (key, shard_id, available_at, frame)
-SELECT d.key, d.shard_id, d.available_at, d.frame
-FROM unnest(@keys::uuid[], @shards::bigint[], @available_at::timestamptz[], @frames::bytea[]) WITH ORDINALITY AS d(key, shard_id, available_at, frame, place)
+INSERT INTO dispatcher.delayed (key, shard_id, available_at, frame, key_id)
+SELECT d.key, d.shard_id, d.available_at, d.frame, d.key_id
+FROM unnest(@keys::uuid[], @shards::bigint[], @available_at::timestamptz[], @frames::bytea[], @key_ids::int[])
+    WITH ORDINALITY AS d(key, shard_id, available_at, frame, key_id, place)
 ORDER BY d.place;
 
 -- name: delayed_claim
@@ -20,7 +21,33 @@ WITH due AS MATERIALIZED (
 ), turns AS MATERIALIZED (
     SELECT DISTINCT due.shard_id FROM due
 )
-SELECT t.shard_id, q.id, q.tenant_id, q.name
+SELECT q.id, q.tenant_id, q.name, q.config, q.config_version, q.placement, q.shard_ids, q.created_at, t.shard_id
+FROM turns t
+JOIN dispatcher.shards s ON s.id = ANY (ARRAY[t.shard_id])
+JOIN dispatcher.queues q ON q.id = ANY (ARRAY[s.queue_id])
+WHERE pg_try_advisory_xact_lock(@class::int, hashint8(t.shard_id));
+
+-- name: delayed_claim_except
+-- The same while shards are blocked: it goes from shard to shard, because the earliest that are due may all be of those.
+WITH RECURSIVE waiting AS (
+    (SELECT d.shard_id FROM dispatcher.delayed d ORDER BY d.shard_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.shard_id FROM dispatcher.delayed d WHERE d.shard_id > w.shard_id ORDER BY d.shard_id LIMIT 1)
+    FROM waiting w
+    WHERE w.shard_id IS NOT NULL
+), due AS MATERIALIZED (
+    SELECT w.shard_id, x.available_at
+    FROM waiting w
+    CROSS JOIN LATERAL (
+        SELECT d.available_at FROM dispatcher.delayed d
+        WHERE d.shard_id = w.shard_id AND d.available_at >= @since AND d.available_at <= dispatcher.now()
+        ORDER BY d.available_at
+        LIMIT 1) AS x
+    WHERE w.shard_id <> ALL (@except::bigint[])
+), turns AS MATERIALIZED (
+    SELECT due.shard_id FROM due ORDER BY due.available_at LIMIT @most
+)
+SELECT q.id, q.tenant_id, q.name, q.config, q.config_version, q.placement, q.shard_ids, q.created_at, t.shard_id
 FROM turns t
 JOIN dispatcher.shards s ON s.id = ANY (ARRAY[t.shard_id])
 JOIN dispatcher.queues q ON q.id = ANY (ARRAY[s.queue_id])
@@ -51,18 +78,36 @@ WITH due AS MATERIALIZED (
 DELETE FROM dispatcher.delayed d
 USING locked l
 WHERE d.key = ANY (ARRAY[l.key])
-RETURNING d.key, d.shard_id, d.available_at, d.seq, d.frame;
+RETURNING d.key, d.shard_id, d.available_at, d.seq, d.frame, d.key_id;
 
 -- name: delayed_next
 SELECT dispatcher.now(), (SELECT d.available_at FROM dispatcher.delayed d WHERE d.available_at >= @since ORDER BY d.available_at LIMIT 1);
 
+-- name: delayed_next_except
+WITH RECURSIVE waiting AS (
+    (SELECT d.shard_id FROM dispatcher.delayed d ORDER BY d.shard_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.shard_id FROM dispatcher.delayed d WHERE d.shard_id > w.shard_id ORDER BY d.shard_id LIMIT 1)
+    FROM waiting w
+    WHERE w.shard_id IS NOT NULL
+)
+SELECT dispatcher.now(), (
+    SELECT min(x.available_at)
+    FROM waiting w
+    CROSS JOIN LATERAL (
+        SELECT d.available_at FROM dispatcher.delayed d
+        WHERE d.shard_id = w.shard_id AND d.available_at >= @since
+        ORDER BY d.available_at
+        LIMIT 1) AS x
+    WHERE w.shard_id <> ALL (@except::bigint[]));
+
 -- name: pending_find
 -- Where the message of a pending id is: still here (with its frame), or in the log at an offset. One statement, one moment: it is never in neither.
-SELECT d.shard_id, -1::bigint AS "offset", d.available_at, d.frame
+SELECT d.shard_id, -1::bigint AS "offset", d.available_at, d.frame, d.key_id
 FROM dispatcher.delayed d
 WHERE d.key = @key
 UNION ALL
-SELECT k.shard_id, k."offset", k.created_at, NULL
+SELECT k.shard_id, k."offset", k.created_at, NULL, 0
 FROM dispatcher.idempotency_keys k
 WHERE k.key = @key AND k."offset" >= 0 AND NOT EXISTS (SELECT FROM dispatcher.delayed d WHERE d.key = @key);
 

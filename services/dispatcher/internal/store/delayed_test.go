@@ -41,7 +41,7 @@ func delay(t testing.TB, s *store.Store, shard message.ShardID, at time.Time, pa
 func flushDue(t testing.TB, c *store.Control) (batches []store.Due) {
 	t.Helper()
 	for {
-		due, err := c.FlushDue(t.Context(), time.Time{})
+		due, err := c.FlushDue(t.Context(), time.Time{}, nil)
 		require.NoError(t, err)
 		if !due.More {
 			return batches
@@ -74,7 +74,7 @@ func TestDelayedMessagesComeWhenTheyAreDueAndNotBefore(t *testing.T) {
 
 	clock.advance(time.Hour - time.Microsecond)
 	before := flushDue(t, c.control)
-	now, next, err := c.control.NextDue(t.Context(), time.Time{})
+	now, next, err := c.control.NextDue(t.Context(), time.Time{}, nil)
 	require.NoError(t, err)
 	clock.advance(time.Microsecond)
 	first := flushDue(t, c.control)
@@ -93,7 +93,7 @@ func TestDelayedMessagesComeWhenTheyAreDueAndNotBefore(t *testing.T) {
 		require.Zero(t, f.AvailableAt)
 	}
 	require.Zero(t, scan[int](c.bench, "SELECT count(*) FROM dispatcher.delayed"))
-	_, next, err = c.control.NextDue(t.Context(), time.Time{})
+	_, next, err = c.control.NextDue(t.Context(), time.Time{}, nil)
 	require.NoError(t, err)
 	require.Zero(t, next)
 }
@@ -138,7 +138,7 @@ func TestRacingDispatchersMoveEachMessageOnceAndInOrder(t *testing.T) {
 	noErrors(t, race(movers, func(int) error {
 		control := c.another()
 		for scan[int](c.bench, "SELECT count(*) FROM dispatcher.delayed") > 0 {
-			due, err := control.FlushDue(t.Context(), time.Time{})
+			due, err := control.FlushDue(t.Context(), time.Time{}, nil)
 			if err != nil {
 				return err
 			}
@@ -254,7 +254,7 @@ func TestDueMessagesCutOffAtCommitAreNeitherLostNorDoubled(t *testing.T) {
 		act := func(s *store.Store) error {
 			control := store.NewControl(s, enc, nil)
 			for range 5 {
-				due, err := control.FlushDue(b.t.Context(), time.Time{})
+				due, err := control.FlushDue(b.t.Context(), time.Time{}, nil)
 				switch {
 				case err == nil && !due.More:
 					return nil

@@ -295,10 +295,12 @@ func (s *Store) queueDelayed(batch *pgx.Batch, delayed []Delayed, shards []int64
 		return
 	}
 	ids, at, frames := make([][16]byte, len(delayed)), make([]time.Time, len(delayed)), make([][]byte, len(delayed))
-	for i, d := range delayed {
-		ids[i], at[i], frames[i] = d.ID, d.AvailableAt, d.Frame
+	keys := make([]int32, len(delayed))
+	for i := range delayed {
+		d := &delayed[i]
+		ids[i], at[i], frames[i], keys[i] = d.ID, d.AvailableAt, d.stored(message.ShardID(shards[i])), d.Key.ID()
 	}
-	batch.Queue(s.sql.text("delayed_put"), ids, shards, at, frames)
+	batch.Queue(s.sql.text("delayed_put"), ids, shards, at, frames, keys)
 }
 
 // TrimKeys forgets up to most keys older than age, which MUST be no less than the longest window, and returns how many.

@@ -29,7 +29,8 @@ func (c *Control) FindPending(ctx context.Context, q Queue, id message.PendingID
 	var f FoundPending
 	var at time.Time
 	var frame []byte
-	err := c.on().QueryRow(ctx, c.s.sql.text("pending_find"), id).Scan(&f.Shard, &f.Offset, &at, &frame)
+	var key int32
+	err := c.on().QueryRow(ctx, c.s.sql.text("pending_find"), id).Scan(&f.Shard, &f.Offset, &at, &frame, &key)
 	if pg.IsNoRows(err) || err == nil && !slices.Contains(q.Shards, f.Shard) {
 		return FoundPending{}, fmt.Errorf("pending id %s: %w", id, ErrMessageNotFound)
 	}
@@ -41,6 +42,9 @@ func (c *Control) FindPending(ctx context.Context, q Queue, id message.PendingID
 		return f, err
 	}
 	f.AvailableAt = at.UTC()
+	if frame, err = c.openDelayed(ctx, KeyID(id), f.Shard, key, frame); err != nil {
+		return FoundPending{}, fmt.Errorf("pending message %s: %w", id, err)
+	}
 	if f.Message, err = message.ParseFrame(frame); err != nil {
 		return FoundPending{}, fmt.Errorf("pending message %s: %w", id, err)
 	}

@@ -237,12 +237,16 @@ func (c *Control) oneQueue(ctx context.Context, on querier, statement string, ar
 	return q, c.loadKeys(ctx, on, &q)
 }
 
-func (c *Control) scanQueue(row pgx.CollectableRow) (Queue, error) {
+func (c *Control) scanQueue(row pgx.CollectableRow) (Queue, error) { return c.scanQueueAnd(row) }
+
+// scanQueueAnd reads a queue's columns and those that follow.
+func (c *Control) scanQueueAnd(row pgx.CollectableRow, more ...any) (Queue, error) {
 	var q Queue
 	var config []byte
 	var created time.Time
 	var shards []int64
-	if err := row.Scan(&q.ID, &q.Tenant, &q.Name, &config, &q.ConfigVersion, &q.Placement, &shards, &created); err != nil {
+	columns := []any{&q.ID, &q.Tenant, &q.Name, &config, &q.ConfigVersion, &q.Placement, &shards, &created}
+	if err := row.Scan(append(columns, more...)...); err != nil {
 		return Queue{}, err
 	}
 	if err := json.Unmarshal(config, &q.Options); err != nil {

@@ -28,7 +28,6 @@ const (
 	TokenMalformed  Code = "TOKEN_MALFORMED" //nolint:gosec // a code, not a credential
 	IDMalformed     Code = "ID_MALFORMED"
 	NoEncryptionKey Code = "ENCRYPTION_NOT_CONFIGURED" // an encrypted queue where no key is configured
-	Encrypted       Code = "QUEUE_ENCRYPTED"           // an encrypted queue does not offer it
 	GroupMismatch   Code = "GROUP_MISMATCH"            // an existing group was asked for with other fixed settings
 )
 
