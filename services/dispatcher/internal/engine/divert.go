@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/spool"
@@ -18,6 +19,8 @@ var (
 	ErrMaintenance = errors.New("the fleet is in maintenance")
 	// ErrSpoolFull says that the push had to be buffered and that there is no room. Nothing was done.
 	ErrSpoolFull = errors.New("the spool is full")
+	// ErrSpoolDisk says that the push had to be buffered and that the disk refused: it has no room, or is broken. Nothing was done.
+	ErrSpoolDisk = errors.New("the disk of the spool refuses")
 
 	errUnknownQueue = errors.New("the database is away, and the queue is not known here")
 	errInClear      = errors.New("the spool keeps nothing of an encrypted queue")
@@ -92,6 +95,8 @@ func spoolError(err error) error {
 		return &OutcomeUnknownError{Err: err}
 	case errors.Is(err, spool.ErrClosed):
 		return ErrDraining
+	case errors.Is(err, spool.ErrNotStored):
+		return fmt.Errorf("%w: %w", ErrSpoolDisk, err)
 	}
 	return &UnavailableError{Err: err}
 }

@@ -86,6 +86,7 @@ func (d *drainer) step(ctx context.Context) bool {
 		return false
 	}
 	if len(entries) == 0 {
+		d.note(ctx)
 		d.draining.Store(false)
 		d.oldest.Store(0)
 		return false
@@ -134,18 +135,26 @@ func (d *drainer) drain(ctx context.Context, entries []spool.Entry) error {
 	}
 	d.after = entries[len(entries)-1].Seq
 	d.owed += len(entries)
-	if err := d.log.Drained(d.after, d.owed); err != nil {
-		d.e.log.Error("the spool's mark stays behind", zap.Error(err))
-	} else {
-		d.owed = 0
-	}
 	for _, p := range ps {
 		d.backlog.remove(queueName{p.tenant, p.name}, p.drained.record.hashes(), p.drained.bytes)
 	}
 	d.drained.Add(int64(len(ps)))
 	d.e.metrics.spoolDrained.Add(float64(len(ps)))
-	d.confirm(ctx)
+	d.note(ctx)
 	return nil
+}
+
+// note moves the mark on disk up to what was drained, and forgets the keys of it. A disk that refuses is asked again when there is nothing else to do.
+func (d *drainer) note(ctx context.Context) {
+	if d.owed == 0 {
+		return
+	}
+	if err := d.log.Drained(d.after, d.owed); err != nil {
+		d.e.log.Error("the spool's mark stays behind", zap.Error(err))
+		return
+	}
+	d.owed = 0
+	d.confirm(ctx)
 }
 
 // confirm forgets the keys of what the mark on disk calls drained. What is left is forgotten the next time.

@@ -16,6 +16,7 @@ const (
 	ReasonOverloaded  = "OVERLOADED"
 	ReasonMaintenance = "MAINTENANCE"
 	ReasonSpoolFull   = "SPOOL_FULL"
+	ReasonSpoolDisk   = "SPOOL_DISK"
 	ReasonBuffering   = "WOULD_BE_BUFFERED"
 	// ReasonLogReplaced is told where a reader has been further than the log goes.
 	ReasonLogReplaced = "LOG_REPLACED"
@@ -48,6 +49,8 @@ func engineError(err error) *apierr.Error {
 		return apierr.Unavailable(ReasonMaintenance, "the fleet is in maintenance, and this dispatcher has no spool; nothing was done", spoolFullRetry)
 	case errors.Is(err, engine.ErrSpoolFull):
 		return apierr.Unavailable(ReasonSpoolFull, "the database cannot take the push now and the spool is full; nothing was done", spoolFullRetry)
+	case errors.Is(err, engine.ErrSpoolDisk):
+		return apierr.Unavailable(ReasonSpoolDisk, "the database cannot take the push now and the disk of the spool refuses; nothing was done", spoolFullRetry).WithCause(err)
 	case errors.Is(err, engine.ErrNotDeduplicated):
 		return apierr.FailedPrecondition(ReasonOutcomeUnknown, "the push was sent before and may have been done; no idempotency key keeps a repeat from being appended again")
 	case errors.Is(err, engine.ErrStaleEpoch):

@@ -109,28 +109,51 @@ func (l *Log) Drained(seq uint64, records int) error {
 // writeMark replaces the mark. io MUST be held, or the log not yet shared.
 func (l *Log) writeMark(drained uint64) error {
 	l.acked = max(l.acked, drained)
-	f, err := l.fs.Create(markTemp)
-	if err != nil { // one that was left by a crash
-		_ = l.fs.Remove(markTemp)
-		if f, err = l.fs.Create(markTemp); err != nil {
-			return fmt.Errorf("write the spool's mark: %w", err)
-		}
-	}
-	m := mark{id: l.id, salt: l.salt, drained: drained, acked: l.acked}
-	if _, err = f.WriteAt(m.append(nil), 0); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = l.fs.Rename(markTemp, markName)
-	}
-	if err == nil {
-		err = l.fs.SyncDir()
-	}
-	if err != nil {
+	if err := l.replaceMark(mark{id: l.id, salt: l.salt, drained: drained, acked: l.acked}); err != nil {
 		return fmt.Errorf("write the spool's mark: %w", err)
 	}
 	l.marked = drained
+	l.keepSpare()
 	return nil
+}
+
+// replaceMark writes into the spare, whose place on the disk is taken already: on a disk that the spool itself has filled, nothing could be removed without
+// a mark, so the mark must not need room.
+func (l *Log) replaceMark(m mark) error {
+	f, err := l.spare()
+	if err != nil {
+		return err
+	}
+	if _, err = f.WriteAt(m.append(nil), 0); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, l.fs.Remove(markTemp)) // after a failed fsync a file is not to be trusted again
+	}
+	if err := l.fs.Rename(markTemp, markName); err != nil {
+		return err
+	}
+	return l.fs.SyncDir()
+}
+
+// spare opens the file of the next mark: the one that was kept, one that a crash left, or a new one.
+func (l *Log) spare() (File, error) {
+	if f, err := l.fs.Open(markTemp); err == nil {
+		return f, nil
+	}
+	return l.fs.Create(markTemp)
+}
+
+// keepSpare takes the place of the next mark, as long as the one of the mark before is free. Without it the next mark needs room, that is all.
+func (l *Log) keepSpare() {
+	f, err := l.spare()
+	if err != nil {
+		return
+	}
+	_, err = f.WriteAt(make([]byte, markSize), 0)
+	if errors.Join(err, f.Close()) != nil {
+		_ = l.fs.Remove(markTemp) // a part of it is of no use
+	}
 }
 
 // dropDrained removes the files without a record to come; a damaged one is kept under another name. That a removed file comes back after a crash harms

@@ -47,6 +47,7 @@ func (l *Log) recover(visit func(Entry) error) error {
 		l.acked = max(l.acked, f.last)
 	}
 	l.next = max(l.next, l.acked+1)
+	l.keepSpare()
 	return l.dropDrained(nil)
 }
 

@@ -188,6 +188,48 @@ func TestAFullDiskIsNoDamage(t *testing.T) {
 	}
 }
 
+func TestADiskThatTheSpoolFilledIsEmptiedByDraining(t *testing.T) {
+	t.Parallel()
+	for _, restarted := range []bool{false, true} {
+		o := open(t, spooltest.New(), spool.Options{})
+		seqs, _ := o.put(t, "a", "b")
+		o.disk.SetRoom(0)
+		_, errs := o.put(t, "c")
+		require.ErrorIs(t, errs[0], spool.ErrNotStored)
+		if restarted {
+			o = open(t, o.disk.Crash(nil), spool.Options{})
+			require.Equal(t, []string{"a", "b"}, o.texts())
+			o.disk.SetRoom(0)
+		}
+
+		require.NoError(t, o.Drained(seqs[1], 2), "the mark needs no room, restarted: %t", restarted)
+
+		require.Empty(t, o.files(t))
+		require.Equal(t, seqs[1], o.MarkedUpTo())
+		_, errs = o.put(t, "d")
+		require.NoError(t, errs[0], "there is room again")
+		require.Equal(t, []string{"d"}, open(t, o.disk.Crash(nil), spool.Options{}).texts())
+	}
+}
+
+func TestAWriteThatTheDiskCutsShortKeepsNothingAndNeedsNoRoomLater(t *testing.T) {
+	t.Parallel()
+	for room := range int64(100) { // in the header of a new file, in a record, between two
+		o := open(t, spooltest.New(), spool.Options{})
+		o.disk.SetRoom(room)
+		_, errs := o.put(t, "short", "cut")
+		require.ErrorIs(t, errs[0], spool.ErrNotStored)
+		require.ErrorIs(t, errs[1], spool.ErrNotStored)
+		require.Zero(t, o.Stats().Bytes, "what was not stored takes no room")
+		require.Empty(t, open(t, o.disk.Crash(nil), spool.Options{}).texts())
+
+		o.disk.SetRoom(-1)
+		_, errs = o.put(t, "after")
+		require.NoError(t, errs[0])
+		require.Equal(t, []string{"after"}, open(t, o.disk.Crash(nil), spool.Options{}).texts())
+	}
+}
+
 func TestATornEndIsCutOffAndCounted(t *testing.T) {
 	t.Parallel()
 	for _, tail := range []string{"x", strings.Repeat("\x00", 100), "\x5c\xd1\xe7\x52garbage that begins like a record"} {

@@ -23,7 +23,7 @@ type Disk struct {
 	durable map[string]*inode
 	ops     []func(map[string]*inode) // on names, since the last SyncDir
 	locked  bool
-	room    int64 // bytes that may still be written; below 0: no bound
+	room    int64 // bytes by which files may still grow; below 0: no bound
 	syncs   int   // fsyncs so far
 	fail    func(n int) bool
 }
@@ -46,7 +46,8 @@ func New() *Disk {
 	return &Disk{names: map[string]*inode{}, durable: map[string]*inode{}, room: -1}
 }
 
-// SetRoom bounds the bytes that may still be written: a write beyond it is cut short and fails with ENOSPC. Less than 0 means no bound.
+// SetRoom bounds the bytes by which files may still grow: a write beyond it is cut short and fails with ENOSPC. What is cut or removed is room again. Less
+// than 0 means no bound.
 func (d *Disk) SetRoom(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,6 +163,13 @@ func (d *Disk) do(op func(map[string]*inode)) {
 	d.ops = append(d.ops, op)
 }
 
+// free gives the room of a file that is gone, if there was one, back.
+func (d *Disk) free(node *inode) {
+	if node != nil && d.room >= 0 {
+		d.room += int64(len(node.now))
+	}
+}
+
 // Create implements spool.FS.
 func (d *Disk) Create(name string) (spool.File, error) {
 	d.mu.Lock()
@@ -192,6 +200,7 @@ func (d *Disk) Rename(from, to string) error {
 	if d.names[from] == nil {
 		return os.ErrNotExist
 	}
+	d.free(d.names[to])
 	d.do(func(names map[string]*inode) {
 		names[to] = names[from]
 		delete(names, from)
@@ -206,6 +215,7 @@ func (d *Disk) Remove(name string) error {
 	if d.names[name] == nil {
 		return os.ErrNotExist
 	}
+	d.free(d.names[name])
 	d.do(func(names map[string]*inode) { delete(names, name) })
 	return nil
 }
@@ -245,10 +255,11 @@ func (h *handle) WriteAt(b []byte, off int64) (int, error) {
 	defer h.d.mu.Unlock()
 	var err error
 	if h.d.room >= 0 {
-		if int64(len(b)) > h.d.room {
-			b, err = b[:h.d.room], syscall.ENOSPC
+		size := int64(len(h.node.now))
+		if grows := off + int64(len(b)) - size; grows > h.d.room {
+			b, err = b[:max(0, size+h.d.room-off)], syscall.ENOSPC
 		}
-		h.d.room -= int64(len(b))
+		h.d.room -= max(0, off+int64(len(b))-size)
 	}
 	h.node.now = put(h.node.now, off, b)
 	h.node.writes = append(h.node.writes, write{off, append([]byte{}, b...)})
@@ -264,6 +275,9 @@ func (h *handle) Size() (int64, error) {
 func (h *handle) Truncate(size int64) error {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
+	if h.d.room >= 0 {
+		h.d.room += int64(len(h.node.now)) - size
+	}
 	h.node.now = resize(h.node.now, size)
 	h.node.writes = append(h.node.writes, write{off: size})
 	return nil
