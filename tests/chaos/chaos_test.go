@@ -50,7 +50,7 @@ func TestNoFaultLosesWhatIsAcknowledgedOrBringsBackWhatIsAcked(t *testing.T) { /
 	t.Logf("seed %d: %d faults in %s", report.Seed, len(plan), report.Length)
 	network := &network{t: t}
 	f := fleet.StartProcessesWith(t, &binaries, fleet.ProcessOptions{
-		Hosts: hosts, Singles: true, Through: network.through, Env: []string{fleet.Spool(t.TempDir())},
+		Hosts: hosts, Singles: true, Through: network.through, SmallSpools: true,
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), report.Length+2*recovery)
 	defer cancel()
@@ -64,7 +64,8 @@ func TestNoFaultLosesWhatIsAcknowledgedOrBringsBackWhatIsAcked(t *testing.T) { /
 	}
 	l.start(ctx, consuming)
 
-	struck := strike(ctx, newWorld(f, network), plan, report)
+	world := newWorld(f, network)
+	struck := strike(ctx, world, plan, report)
 	for _, p := range f.All() {
 		p.AwaitReady(t)
 	}
@@ -77,6 +78,7 @@ func TestNoFaultLosesWhatIsAcknowledgedOrBringsBackWhatIsAcked(t *testing.T) { /
 
 	events := l.record.Events()
 	report.read(events)
+	report.refused = world.refused.Load()
 	t.Log("\n" + report.String())
 	if err != nil || t.Failed() {
 		t.Logf("the faults were: %+v", plan)

@@ -1,7 +1,7 @@
 // Package chaos breaks a fleet of real processes on purpose while producers and consumers use it, and checks what they saw.
 //
 // Faults come from a plan that a seed decides (Plan), so that a run that found something is run again. They stop and kill every service, restart and
-// freeze PostgreSQL, restart Redis, and slow and cut the network between the hosts. The clients record a history; the checkers of package invariant
+// freeze PostgreSQL, fill the disk of a spool while it is away, restart Redis, and slow and cut the network between the hosts. The clients record a history; the checkers of package invariant
 // look at it when the fleet is whole again and everything is consumed.
 //
 //	make chaos                     two minutes, a seed of the day

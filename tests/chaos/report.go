@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ type Report struct {
 	faults map[Kind]int
 
 	pushes, buffered, deliveries, acks int
+
+	refused int64 // writes of a spool by its full disk
 }
 
 // struck counts a fault that was done and mended.
@@ -63,6 +66,9 @@ func (r *Report) Counts() error {
 		return fmt.Errorf("the run does not count: %d faults of %d kinds and %d acknowledged operations; wanted are %d, %d and %d",
 			total, len(r.faults), r.pushes+r.acks, leastFaults, leastKinds, leastOps)
 	}
+	if r.Length >= provingLength && r.refused == 0 {
+		return errors.New("the run does not count: no spool met its full disk")
+	}
 	return nil
 }
 
@@ -77,6 +83,6 @@ func (r *Report) String() string {
 		total += r.faults[k]
 	}
 	t.AppendFooter(table.Row{"in all", total})
-	return fmt.Sprintf("%s\nseed %d, %s: %d messages pushed (%d of them buffered), %d handed out, %d acked",
-		t.Render(), r.Seed, r.Length, r.pushes, r.buffered, r.deliveries, r.acks)
+	return fmt.Sprintf("%s\nseed %d, %s: %d messages pushed (%d of them buffered, %d writes refused by a full disk), %d handed out, %d acked",
+		t.Render(), r.Seed, r.Length, r.pushes, r.buffered, r.refused, r.deliveries, r.acks)
 }

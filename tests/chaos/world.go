@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,6 +18,8 @@ type World struct {
 
 	mu   sync.Mutex             // guards busy
 	busy map[string]*sync.Mutex // by target: two faults never strike one thing at once
+
+	refused atomic.Int64 // writes of spools that a full disk refused
 }
 
 func newWorld(f *fleet.Processes, n *network) *World {
@@ -82,6 +85,8 @@ func (w *World) remedy(f Fault) (target string, do action) {
 		return "network", w.net.slow(f.Host)
 	case CutNetwork:
 		return "network", w.net.cut(f.Host)
+	case FillDisk:
+		return "postgres", w.fillDisk(h)
 	}
 	return "", nil
 }

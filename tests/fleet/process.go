@@ -51,6 +51,8 @@ type Processes struct {
 type ProcessHost struct {
 	HTTP, GRPC                   string
 	Ingress, Dispatcher, Sidecar *Process
+	// Disk is what the dispatcher's spool lies on; nil unless SmallSpools.
+	Disk *Disk
 }
 
 // ProcessOptions describe a fleet of processes.
@@ -62,6 +64,8 @@ type ProcessOptions struct {
 	Singles bool
 	// Through, when set, puts something between the hosts: it returns the address under which others reach what listens at addr.
 	Through func(name, addr string) string
+	// SmallSpools gives each dispatcher a spool on a small disk of its own, see Disk.
+	SmallSpools bool
 }
 
 // StartProcesses starts hosts of real processes with a durable PostgreSQL and waits until all are ready. They end with the test.
@@ -89,7 +93,17 @@ func StartProcessesWith(t testing.TB, bin *Binaries, o ProcessOptions) *Processe
 		}, o.Env...)
 	}
 	for n := range o.Hosts {
-		p.Hosts = append(p.Hosts, newHost(t, bin, n, env(n), ports, o.Through))
+		own := env(n)
+		var disk *Disk
+		if o.SmallSpools {
+			disk = newDisk(t)
+			own = append(own, Spool(disk.dir))
+		}
+		host := newHost(t, bin, n, own, ports, o.Through)
+		if disk != nil {
+			host.Disk, disk.process = disk, host.Dispatcher
+		}
+		p.Hosts = append(p.Hosts, host)
 	}
 	if o.Singles {
 		p.Singles = append(p.Singles,
