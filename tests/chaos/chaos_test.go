@@ -67,6 +67,7 @@ func TestNoFaultLosesWhatIsAcknowledgedOrBringsBackWhatIsAcked(t *testing.T) { /
 	world := newWorld(f, network)
 	struck := strike(ctx, world, plan, report)
 	for _, p := range f.All() {
+		struck = errors.Join(struck, p.Revive(ctx))
 		p.AwaitReady(t)
 	}
 	close(l.stop)

@@ -40,7 +40,7 @@ func kinds() map[Kind]span {
 		DrainDispatcher: {0, time.Second}, DrainIngress: {0, time.Second},
 		CrashPostgres: {0, 0}, PostgresAway: {3 * time.Second, 10 * time.Second}, FreezePostgres: {time.Second, 3 * time.Second},
 		RedisAway: {0, 3 * time.Second}, SlowNetwork: {2 * time.Second, 5 * time.Second}, CutNetwork: {500 * time.Millisecond, 3 * time.Second},
-		FillDisk: {3 * time.Second, 7 * time.Second},
+		FillDisk: {2 * time.Second, 4 * time.Second},
 	}
 }
 

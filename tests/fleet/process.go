@@ -2,10 +2,12 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -219,6 +221,26 @@ func (p *Process) Launch(ctx context.Context) error {
 	}
 	p.child, err = child.Launch(ctx, child.Spec{Program: p.program, Env: p.environ, Output: log})
 	return err
+}
+
+// Revive does what a supervisor does: a process that ended by itself is started again. That is allowed to one that waited in vain for its database when it
+// started (exit code 1); anything else, such as a panic, is returned as an error.
+func (p *Process) Revive(ctx context.Context) error {
+	p.mu.Lock()
+	if p.child == nil || !p.child.Ended() {
+		p.mu.Unlock()
+		return nil
+	}
+	ended, refused := p.child.Err(), false
+	if exit, ok := errors.AsType[*exec.ExitError](ended); ok {
+		refused = exit.ExitCode() == 1
+	}
+	p.child = nil
+	p.mu.Unlock()
+	if !refused {
+		return fmt.Errorf("%s ended by itself: %w", p.Name, ended)
+	}
+	return p.Launch(ctx)
 }
 
 // Kill ends the process with -9 and waits until it is gone.

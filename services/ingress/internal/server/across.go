@@ -144,6 +144,13 @@ func acrossSeek(req *queuev1.SeekGroupRequest) *domain.Violation {
 	case text && offsets:
 		return conflict("SeekGroupRequest.one_way", "to", "to and offsets exclude each other")
 	}
+	for i, offset := range req.GetOffsets() {
+		if offset < 0 {
+			return &domain.Violation{
+				Rule: "SeekGroupRequest.offset", Field: fmt.Sprintf("offsets[%d]", i), Code: domain.CodeOutOfRange, Detail: "an offset is 0 or more",
+			}
+		}
+	}
 	return nil
 }
 

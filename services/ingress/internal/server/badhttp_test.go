@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,7 +15,10 @@ import (
 func TestBadHTTPIsRefusedBeforeAnythingIsForwarded(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for name, c := range badHTTP() { //nolint:paralleltest // each counts what the one exchange got
+	cases := badHTTP()
+	maps.Copy(cases, badInspection())
+	maps.Copy(cases, badSubscriptions())
+	for name, c := range cases { //nolint:paralleltest // each counts what the one exchange got
 		t.Run(name, func(t *testing.T) {
 			before := s.exchange.forwarded()
 
