@@ -45,6 +45,8 @@ type kit struct {
 	target Target
 	with   func(key string) Client // the same surface with another key
 	name   func(prefix string) string
+
+	surface string // rest or grpc
 }
 
 type testCase struct {
@@ -52,22 +54,27 @@ type testCase struct {
 	run  func(t *testing.T, k kit)
 }
 
-// Run runs every case over both surfaces.
+// Run runs every case that any dispatcher must pass, over both surfaces.
 func Run(t *testing.T, target Target) {
 	t.Helper()
+	run(t, target, cases())
+}
+
+func run(t *testing.T, target Target, cases []testCase) {
+	t.Helper()
 	var names atomic.Int64
-	run := strconv.FormatInt(time.Now().UnixNano()%1e9, 36)
-	fresh := func(prefix string) string { return prefix + "-" + run + "-" + strconv.FormatInt(names.Add(1), 10) }
+	unique := strconv.FormatInt(time.Now().UnixNano()%1e9, 36)
+	fresh := func(prefix string) string { return prefix + "-" + unique + "-" + strconv.FormatInt(names.Add(1), 10) }
 	surfaces := map[string]func(t *testing.T, key string) Client{
 		"rest": func(_ *testing.T, key string) Client { return target.REST(key) },
 		"grpc": func(t *testing.T, key string) Client { return target.OverGRPC(t, key) },
 	}
 	for surface, open := range surfaces {
-		for _, c := range cases() {
+		for _, c := range cases {
 			t.Run(surface+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
 				c.run(t, kit{
-					Client: open(t, target.Key), target: target, name: fresh,
+					Client: open(t, target.Key), target: target, name: fresh, surface: surface,
 					with: func(key string) Client { return open(t, key) },
 				})
 			})

@@ -86,7 +86,7 @@ func (c overREST) call(ctx context.Context, method, path string, req, resp proto
 		rest.ProtoReflect().Clear(rest.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(name)))
 	}
 	var body []byte
-	if method == http.MethodPost || method == http.MethodPatch {
+	if method == http.MethodPost || method == http.MethodPatch || method == http.MethodPut {
 		var err error
 		if body, err = (protojson.MarshalOptions{UseProtoNames: true}).Marshal(rest); err != nil {
 			return err
@@ -184,6 +184,9 @@ func pushBody(req *queuev1.PushRequest) []byte {
 	b := []byte(`{`)
 	if req.GetOrigin() != "" {
 		b = append(appendJSON(append(b, `"origin":`...), req.GetOrigin()), ',')
+	}
+	if req.GetRequire() != queuev1.PushRequire_PUSH_REQUIRE_UNSPECIFIED {
+		b = append(appendJSON(append(b, `"require":`...), req.GetRequire().String()), ',')
 	}
 	b = append(b, `"items":[`...)
 	for i, it := range req.GetItems() {
