@@ -33,7 +33,7 @@ var binaries fleet.Binaries //nolint:gochecknoglobals // one build a test proces
 const (
 	hosts = 2
 	// recovery bounds what follows the last fault: everything runs again and everything is consumed.
-	recovery = 3 * time.Minute
+	recovery = 10 * time.Minute
 )
 
 func TestMain(m *testing.M) {

@@ -41,6 +41,8 @@ const (
 	batch      = 20
 	every      = 100 * time.Millisecond // between two pushes of a producer
 	perGroup   = 3                      // consumers of a group
+
+	stuckAfter = time.Minute // longer than any lease, backoff or start of a process
 )
 
 // load is the clients of a run. Producers go on until stop is closed, consumers until their context ends.
@@ -113,9 +115,26 @@ func moody(*postrider.Delivery) hammer.Fate {
 	return hammer.Acks
 }
 
-// drained returns when every group has acked every message whose push was acknowledged.
+// drained returns when every group has acked every message whose push was acknowledged, or when for stuckAfter nobody has acked any: a slow machine takes its
+// time, and what is lost or stuck never comes.
 func (l *load) drained(ctx context.Context) error {
-	var wait errgroup.Group
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wait, watch errgroup.Group
+	watch.Go(func() error {
+		for before := -1; ; hold(ctx, stuckAfter) {
+			now := l.acked()
+			if ctx.Err() == nil && now == before {
+				cancel(fmt.Errorf("nothing was acked for %s", stuckAfter))
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			before = now
+		}
+	})
+	defer watch.Wait() //nolint:errcheck // it has none
+	defer cancel(nil)
 	for _, tenant := range l.tenants {
 		for _, shape := range shapes() {
 			for _, group := range shape.groups {
@@ -124,4 +143,16 @@ func (l *load) drained(ctx context.Context) error {
 		}
 	}
 	return wait.Wait()
+}
+
+// acked counts what all groups have acked.
+func (l *load) acked() (n int) {
+	for _, tenant := range l.tenants {
+		for _, shape := range shapes() {
+			for _, group := range shape.groups {
+				n += l.record.Acked(hammer.QueueOf(tenant.name, shape.name), group)
+			}
+		}
+	}
+	return n
 }

@@ -86,6 +86,22 @@ func (l *Log) Delete() {
 	l.wake()
 }
 
+// Replace puts another database in the place of the one that was read: its shard ends at head. All tails are lost.
+func (l *Log) Replace(shard int, head int64) {
+	l.mu.Lock()
+	l.shards[shard].messages = l.shards[shard].messages[:head:head]
+	l.mu.Unlock()
+	l.Break()
+}
+
+// replaced needs l.mu.
+func (l *Log) replaced(shard int, from int64) error {
+	if from <= int64(len(l.shards[shard].messages)) {
+		return nil
+	}
+	return apierr.FailedPrecondition("LOG_REPLACED", "it ends before").GRPCStatus().Err()
+}
+
 // Break ends every tail, as a lost dispatcher does.
 func (l *Log) Break() {
 	l.mu.Lock()
@@ -185,6 +201,9 @@ func (l *Log) ReadLog(_ context.Context, req *dispatcherv1.ReadLogRequest, _ ...
 	if req.GetQueueId() != l.queue {
 		return nil, apierr.NotFound("QUEUE_NOT_FOUND", "gone").GRPCStatus().Err()
 	}
+	if err := l.replaced(int(req.GetShard()), req.GetFrom()); err != nil {
+		return nil, err
+	}
 	return &dispatcherv1.ReadLogResponse{Page: l.page(int(req.GetShard()), req.GetFrom())}, nil
 }
 
@@ -276,6 +295,9 @@ func (s *stream) next() (*dispatcherv1.TailLogResponse, <-chan struct{}, error) 
 	}
 	m := &dispatcherv1.TailLogResponse{}
 	for i := range s.at {
+		if err := l.replaced(i, s.at[i]); err != nil {
+			return nil, nil, err
+		}
 		if p := l.page(i, s.at[i]); p.GetNext() > s.at[i] {
 			s.at[i] = p.GetNext()
 			m.Pages = append(m.Pages, p)
