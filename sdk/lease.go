@@ -33,6 +33,8 @@ type PopOptions struct {
 	Start     string
 	// Consumer names this consumer, for inspection.
 	Consumer string
+	// InMaintenance, if set, is called when nothing is handed out because pops are in maintenance, with the reason that was given.
+	InMaintenance func(reason string)
 }
 
 func (o PopOptions) request(queue string) *queuev1.PopRequest {
@@ -84,7 +86,11 @@ type Lease struct {
 
 // Pop leases messages, waiting up to opts.Wait for the first. It returns nil without an error when nothing was ready.
 func (c *Client) Pop(ctx context.Context, queue string, opts PopOptions) (*Lease, error) {
-	return c.popWith(ctx, opts.request(queue), func(*queuev1.PopResponse) {})
+	return c.popWith(ctx, opts.request(queue), func(r *queuev1.PopResponse) {
+		if closed := r.GetPopMaintenance(); closed != nil && opts.InMaintenance != nil {
+			opts.InMaintenance(closed.GetReason())
+		}
+	})
 }
 
 // popWith repeats a pop on another node while nodes are away or draining: what an unanswered pop leased comes back when its lease ends. seen gets each

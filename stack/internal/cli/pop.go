@@ -33,10 +33,15 @@ func newPop(g *globals) *cobra.Command {
 			default:
 				return fmt.Errorf("%w: --mode is ordered or shared, not %q", ErrUsage, mode)
 			}
+			var closed *string // why nothing is handed out
+			o.InMaintenance = func(reason string) { closed = &reason }
 			return g.with(cmd.Context(), o.Wait, func(ctx context.Context, c *postrider.Client) error {
 				lease, err := c.Pop(ctx, args[0], o)
 				if err != nil {
 					return err
+				}
+				if lease == nil && closed != nil {
+					return g.printClosed(*closed)
 				}
 				if ack && lease != nil {
 					if _, err := lease.Ack(ctx); err != nil {
@@ -57,6 +62,18 @@ func newPop(g *globals) *cobra.Command {
 	f.StringVar(&mode, "mode", "", "how a new group shares partitions: ordered (default) or shared")
 	f.BoolVar(&ack, "ack", false, "ack what was popped at once")
 	return cmd
+}
+
+// printClosed says that pops are in maintenance, and why.
+func (g *globals) printClosed(reason string) error {
+	if g.output == "json" {
+		return g.printJSON(map[string]any{"lease": nil, "deliveries": []any{}, "pop_maintenance": map[string]string{"reason": reason}})
+	}
+	if reason != "" {
+		reason = ": " + reason
+	}
+	_, err := fmt.Fprintf(g.Out, "nothing is handed out, pops are in maintenance%s\n", reason)
+	return err
 }
 
 func (g *globals) printLease(l *postrider.Lease, acked bool) error {
