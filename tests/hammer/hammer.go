@@ -24,12 +24,13 @@ type Recorder struct {
 	mu     sync.Mutex                    // guards the rest
 	pushed map[string]map[string]bool    // contents by queue
 	acked  map[[2]string]map[string]bool // contents by queue and group
+	both   map[[2]string]int             // by queue and group: how many are in pushed and in acked
 	wake   chan struct{}                 // closed and replaced at each ack
 }
 
 // NewRecorder starts a history.
 func NewRecorder() *Recorder {
-	return &Recorder{start: time.Now(), pushed: map[string]map[string]bool{}, acked: map[[2]string]map[string]bool{}, wake: make(chan struct{})}
+	return &Recorder{start: time.Now(), pushed: map[string]map[string]bool{}, acked: map[[2]string]map[string]bool{}, both: map[[2]string]int{}, wake: make(chan struct{})}
 }
 
 // Now reads the recorder's clock.
@@ -72,12 +73,7 @@ func (r *Recorder) AwaitDrained(ctx context.Context, queue, group string) error 
 	defer tick.Stop()
 	for {
 		r.mu.Lock()
-		left := 0
-		for content := range r.pushed[queue] {
-			if !r.acked[[2]string{queue, group}][content] {
-				left++
-			}
-		}
+		left := len(r.pushed[queue]) - r.both[[2]string{queue, group}] // counted, not looked for: consumers wait for the lock
 		r.mu.Unlock()
 		if left == 0 {
 			return nil
@@ -98,7 +94,15 @@ func (r *Recorder) AddPush(p invariant.Push) {
 	if r.pushed[p.Queue] == nil {
 		r.pushed[p.Queue] = map[string]bool{}
 	}
+	if r.pushed[p.Queue][p.Content] {
+		return
+	}
 	r.pushed[p.Queue][p.Content] = true
+	for key, contents := range r.acked { // an ack may be told before its push
+		if key[0] == p.Queue && contents[p.Content] {
+			r.both[key]++
+		}
+	}
 }
 
 // AddAck records an accepted ack.
@@ -110,7 +114,12 @@ func (r *Recorder) AddAck(a invariant.Ack) {
 	if r.acked[key] == nil {
 		r.acked[key] = map[string]bool{}
 	}
-	r.acked[key][a.Content] = true
+	if !r.acked[key][a.Content] {
+		r.acked[key][a.Content] = true
+		if r.pushed[a.Queue][a.Content] {
+			r.both[key]++
+		}
+	}
 	close(r.wake)
 	r.wake = make(chan struct{})
 }
