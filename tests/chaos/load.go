@@ -122,16 +122,14 @@ func (l *load) drained(ctx context.Context) error {
 	defer cancel(nil)
 	var wait, watch errgroup.Group
 	watch.Go(func() error {
-		for before := -1; ; hold(ctx, stuckAfter) {
+		for before := -1; ctx.Err() == nil; hold(ctx, stuckAfter) {
 			now := l.acked()
-			if ctx.Err() == nil && now == before {
+			if now == before {
 				cancel(fmt.Errorf("nothing was acked for %s", stuckAfter))
-			}
-			if ctx.Err() != nil {
-				return nil
 			}
 			before = now
 		}
+		return nil
 	})
 	defer watch.Wait() //nolint:errcheck // it has none
 	defer cancel(nil)
