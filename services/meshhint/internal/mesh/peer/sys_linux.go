@@ -1,0 +1,25 @@
+package peer
+
+import (
+	"net"
+	"syscall"
+	"time"
+)
+
+// tcpUserTimeout is TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged before the connection is given up.
+const tcpUserTimeout = 0x12
+
+// giveUpAfter makes the system end the connection once what was sent has been unacknowledged for d; else it would try for a quarter of an hour.
+func giveUpAfter(conn net.Conn, d time.Duration) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { // where it fails the connection lives a little longer
+		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(d.Milliseconds()))
+	})
+}
