@@ -12,8 +12,10 @@
 // A service announces itself on its Attach stream; the sidecar writes all nodes of the host with one statement a heartbeat. When the sidecar is
 // silent, a service beats for itself through mesh.announce, so a dead sidecar costs its host wake latency and nothing else.
 //
-// Carriers: Redis pub/sub. When the subscription is confirmed, the first time and after each break, every service is told that anything may
-// have changed, since what was missed is unknown. A carrier's queue is bounded; what does not fit is dropped and counted, never waited for.
+// Carriers, either or both: framed TCP between the sidecars (internal/mesh), and Redis pub/sub. When a peer connects or the subscription is confirmed,
+// the first time and after each break, every service is told that anything may have changed, since what was missed is unknown. A carrier's queue is
+// bounded; what does not fit is dropped and counted, never waited for. A hint that came by a carrier goes to the services of this host and to no carrier;
+// one that comes by both makes them look twice.
 //
 // It never: carries a message, an offset or a lease; holds up a caller; decides who holds what; makes readiness depend on a peer.
 package meshhint

@@ -13,11 +13,9 @@ import (
 	"postrider.dev/pkg/httpserver"
 	"postrider.dev/pkg/migrate"
 	"postrider.dev/pkg/pg"
-	"postrider.dev/pkg/redisconn"
 	"postrider.dev/pkg/run"
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	"postrider.dev/services/meshhint/internal/engine"
-	"postrider.dev/services/meshhint/internal/link"
 	"postrider.dev/services/meshhint/internal/loop"
 	"postrider.dev/services/meshhint/internal/server"
 	"postrider.dev/services/meshhint/internal/store"
@@ -46,21 +44,20 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 		return fmt.Errorf("register pool metrics: %w", err)
 	}
 
-	metrics := engine.NewMetrics(env.Metrics)
-	carrier, err := openCarrier(cfg, env, metrics)
+	metrics, st := engine.NewMetrics(env.Metrics), store.New(db)
+	carried, err := openCarriers(ctx, cfg, env, nodeID, st, metrics)
 	if err != nil {
 		return err
 	}
-	hub := engine.NewHub(metrics, carrier.publish)
-	carrier.receive(hub)
-	st := store.New(db)
+	hub := engine.NewHub(metrics, carried.publishers()...)
+	carried.receive(hub)
 	beat := loop.NewHeartbeat(st, hub, metrics, env.Clock, env.Log, cfg.HeartbeatEvery)
 
 	ready := httpserver.NewReadiness()
 	ready.Add("database", httpserver.OnlyDegrades(st.Ready)) // hints flow without the directory
 	admin, err := httpserver.NewAdmin(ctx, env, "meshhint", cfg.AdminAddr, cfg.ClusterSecret, ready)
 	if err != nil {
-		return err
+		return errors.Join(err, carried.close())
 	}
 	state := &heartbeat.State{}
 	rpc, err := grpcserver.New(ctx, env, grpcserver.Options{
@@ -72,43 +69,18 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	})
 	if err != nil {
 		admin.Close()
-		return err
+		return errors.Join(err, carried.close())
 	}
-	server.Internal(admin.Internal(), hub)
+	server.Internal(admin.Internal(), hub, carried.view(cfg, st))
 	meshv1.RegisterMeshServiceServer(rpc, server.NewMesh(hub, env.Clock,
 		server.Host{ID: host, Zone: cfg.Zone, DeadAfter: cfg.DeadAfter}, beat.Soon, rpc.Draining))
 	env.Log.Info("sidecar serves", zap.String("host_id", host), zap.Stringer("addr", rpc.Addr()))
 	return run.Layers(ctx,
-		append(carrier.parts, run.Part{Name: "admin", Run: admin.Run}, run.Part{Name: "host_heartbeat", Run: beat.Run}, heartbeat.Alone(env, db, func() heartbeat.Node {
+		append(carried.parts, run.Part{Name: "admin", Run: admin.Run}, run.Part{Name: "host_heartbeat", Run: beat.Run}, heartbeat.Alone(env, db, func() heartbeat.Node {
 			return heartbeat.Node{
 				ID: nodeID, Host: host, Zone: cfg.Zone, Service: "meshhint", State: state.String(), Version: run.BuildInfo().Version,
-				Addresses: map[string]string{"internal": rpc.Addr().String(), "admin": admin.Addr().String()},
+				Addresses: carried.addresses(cfg, rpc.Addr(), admin.Addr()),
 			}
 		})),
 		[]run.Part{{Name: "grpc", Run: rpc.Run}})
-}
-
-// carrier is the Redis carrier, or nothing.
-type carrier struct {
-	publish engine.Publish
-	receive func(link.Receiver)
-	parts   []run.Part
-}
-
-func openCarrier(cfg Config, env run.Env, m *engine.Metrics) (carrier, error) {
-	useRedis, err := cfg.carriers()
-	if err != nil {
-		return carrier{}, err
-	}
-	if !useRedis {
-		env.Log.Info("no carrier: hints stay on this host, others find work by re-polling")
-		return carrier{receive: func(link.Receiver) {}}, nil
-	}
-	client, err := redisconn.Open(cfg.RedisURL.Reveal(), redisconn.Options{})
-	if err != nil {
-		return carrier{}, err
-	}
-	r := link.NewRedis(client, env.Clock, cfg.RedisChannel, uuid.NewString(), m, env.Log)
-	runCarrier := func(ctx context.Context) error { return errors.Join(r.Run(ctx), client.Close()) }
-	return carrier{publish: r.Publish, receive: r.Receive, parts: []run.Part{{Name: "redis", Run: runCarrier}}}, nil
 }

@@ -36,6 +36,9 @@ type sidecar struct {
 	env  run.Env
 	addr string
 	stop func()
+
+	mu    sync.Mutex // guards addrs
+	addrs []string
 }
 
 func start(t *testing.T, db *pgtest.Database, host string, change func(*meshhint.Config)) *sidecar {
@@ -57,9 +60,10 @@ func start(t *testing.T, db *pgtest.Database, host string, change func(*meshhint
 	require.NoError(t, cfg.Validate())
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	s := &sidecar{env: env, addr: cfg.InternalAddr}
+	env.Listen = s.listen
 	go func() { done <- meshhint.Run(ctx, cfg, env) }()
 	stopped := false
-	s := &sidecar{env: env, addr: cfg.InternalAddr}
 	s.stop = func() {
 		if !stopped {
 			stopped = true

@@ -14,6 +14,7 @@ import (
 
 	"postrider.dev/pkg/pgtest"
 	postrider "postrider.dev/sdk"
+	"postrider.dev/stack"
 	"postrider.dev/tests/fleet"
 )
 
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestTheMetricsPageListsEveryMetric(t *testing.T) {
 	t.Parallel()
-	h := fleet.Start(t, fleet.Options{}).Hosts[0]
+	h := fleet.Start(t, fleet.Options{Change: func(_ int, cfg *stack.Config) { cfg.Meshhint.MeshListen = "127.0.0.1:0" }}).Hosts[0]
 	c := fleet.Dial(t, fleet.AdminKey, h.GRPC)
 	_, err := c.Push(t.Context(), "q", postrider.Message{Payload: []byte("x")}) // a family whose labels nobody has used yet is not there
 	require.NoError(t, err)

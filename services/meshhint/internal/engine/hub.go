@@ -28,20 +28,24 @@ type Publish func([]*meshv1.Hint)
 
 // Hub fans hints out. A service's own hints do not come back to it.
 type Hub struct {
-	metrics *Metrics
-	publish Publish
+	metrics  *Metrics
+	carriers []Publish
 
 	mu       sync.Mutex // guards attached and each Attached.node
 	attached map[*Attached]struct{}
 	departed []domain.Node // ended streams whose death is not in the directory yet
 }
 
-// NewHub returns a hub without anybody attached. publish may be nil: no carrier.
-func NewHub(m *Metrics, publish Publish) *Hub {
-	if publish == nil {
-		publish = func([]*meshv1.Hint) {}
+// NewHub returns a hub without anybody attached, and without a carrier or with some.
+func NewHub(m *Metrics, carriers ...Publish) *Hub {
+	return &Hub{metrics: m, carriers: carriers, attached: make(map[*Attached]struct{})}
+}
+
+// publish gives hints to every carrier. One that comes to a host by two of them makes it look twice.
+func (h *Hub) publish(hints []*meshv1.Hint) {
+	for _, carrier := range h.carriers {
+		carrier(hints)
 	}
-	return &Hub{metrics: m, publish: publish, attached: make(map[*Attached]struct{})}
 }
 
 // Attach adds a service.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"postrider.dev/pkg/modes"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/meshhint/internal/domain"
 )
@@ -16,6 +17,9 @@ var announceSQL string
 
 //go:embed forget.sql
 var forgetSQL string
+
+//go:embed mesh_peers.sql
+var meshPeersSQL string
 
 // Store writes the node directory.
 type Store struct{ db *pg.DB }
@@ -43,6 +47,30 @@ func (s *Store) Forget(ctx context.Context) error {
 	}
 	return nil
 }
+
+// MeshPeers lists where the other sidecars that live can be dialled by self.
+func (s *Store) MeshPeers(ctx context.Context, self string) ([]string, error) {
+	rows, err := s.db.Query(ctx, meshPeersSQL, self)
+	if err != nil {
+		return nil, fmt.Errorf("list mesh peers: %w", err)
+	}
+	defer rows.Close()
+	var peers []string
+	for rows.Next() {
+		var addr string
+		if err := rows.Scan(&addr); err != nil {
+			return nil, fmt.Errorf("list mesh peers: %w", err)
+		}
+		peers = append(peers, addr)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list mesh peers: %w", err)
+	}
+	return peers, nil
+}
+
+// Modes returns the modes of the fleet.
+func (s *Store) Modes(ctx context.Context) (modes.Modes, error) { return modes.Read(ctx, s.db) }
 
 // Ready returns nil when the database answers.
 func (s *Store) Ready(ctx context.Context) error { return s.db.Ready(ctx) }
