@@ -29,19 +29,19 @@ func RunHost(ctx context.Context, environ []string, logs io.Writer, ready func(s
 }
 
 // Ports are the listeners of one host, by purpose.
-type Ports struct{ HTTP, GRPC, Admin, Internal int }
+type Ports struct{ HTTP, GRPC, Admin, Mesh, Internal int }
 
 // PortsOf gives the ports of the nth host (from 0), ten apart.
 func PortsOf(base, n int) Ports {
 	p := base + 10*n
-	return Ports{HTTP: p, GRPC: p + 1, Admin: p + 2, Internal: p + 4}
+	return Ports{HTTP: p, GRPC: p + 1, Admin: p + 2, Mesh: p + 3, Internal: p + 4}
 }
 
-// Check returns an error that names the first port that is taken, before anything slow is started. Only a host with peers needs the internal one.
+// Check returns an error that names the first port that is taken, before anything slow is started. Only a host with peers needs those for them.
 func (p Ports) Check(ctx context.Context, peers bool) error {
 	needed := []int{p.HTTP, p.GRPC, p.Admin}
 	if peers {
-		needed = append(needed, p.Internal)
+		needed = append(needed, p.Mesh, p.Internal)
 	}
 	for _, port := range needed {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", loopback(port))
@@ -55,7 +55,7 @@ func (p Ports) Check(ctx context.Context, peers bool) error {
 	return nil
 }
 
-// environ are the settings of a host on these ports. With peers its dispatcher can be reached by them.
+// environ are the settings of a host on these ports. With peers its dispatcher and its sidecar can be reached by them.
 func (p Ports) environ(peers bool) []string {
 	environ := []string{
 		"POSTRIDER_INGRESS_HTTP_ADDR=" + loopback(p.HTTP),
@@ -63,7 +63,7 @@ func (p Ports) environ(peers bool) []string {
 		"POSTRIDER_ADMIN_ADDR=" + loopback(p.Admin),
 	}
 	if peers {
-		environ = append(environ, "POSTRIDER_DISPATCHER_ADDR="+loopback(p.Internal))
+		environ = append(environ, "POSTRIDER_DISPATCHER_ADDR="+loopback(p.Internal), "POSTRIDER_MESH_LISTEN="+loopback(p.Mesh))
 	}
 	return environ
 }

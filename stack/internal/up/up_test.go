@@ -82,5 +82,5 @@ func TestATakenPortIsNamedWithAWayOut(t *testing.T) {
 
 func TestHostsAreTenPortsApart(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, up.Ports{HTTP: 7410, GRPC: 7411, Admin: 7412, Internal: 7414}, up.PortsOf(7400, 1))
+	require.Equal(t, up.Ports{HTTP: 7410, GRPC: 7411, Admin: 7412, Mesh: 7413, Internal: 7414}, up.PortsOf(7400, 1))
 }
