@@ -101,6 +101,22 @@ func (c *Client) Trace(ctx context.Context, queue, messageID, group string) (*qu
 	})
 }
 
+// DeleteMessage takes one message away for everybody: every group has settled it, and nobody is shown it. The id is the one that its push was answered: a message
+// that waits for its time is cancelled, and never comes. Deleting it again is answered the same.
+func (c *Client) DeleteMessage(ctx context.Context, queue, messageID string) (*queuev1.DeleteMessageResponse, error) {
+	return c.deleteMessage(ctx, &queuev1.DeleteMessageRequest{Queue: queue, MessageId: messageID})
+}
+
+// DeleteNamed is DeleteMessage for the newest message with a client id in a partition.
+func (c *Client) DeleteNamed(ctx context.Context, queue, partition, clientID string) (*queuev1.DeleteMessageResponse, error) {
+	return c.deleteMessage(ctx, &queuev1.DeleteMessageRequest{Queue: queue, Partition: partition, ClientId: clientID})
+}
+
+func (c *Client) deleteMessage(ctx context.Context, req *queuev1.DeleteMessageRequest) (*queuev1.DeleteMessageResponse, error) {
+	ctx = once(ctx)
+	return again(ctx, func() (*queuev1.DeleteMessageResponse, error) { return c.queues.DeleteMessage(ctx, req) })
+}
+
 // Peek shows messages of a queue as they are in the log: nobody gets a lease and nothing changes. Go on from NextOffset until it is Head.
 func (c *Client) Peek(ctx context.Context, queue string, look Look) (*queuev1.PeekMessagesResponse, error) {
 	req := &queuev1.PeekMessagesRequest{Queue: queue, Partition: look.Partition, From: look.From, Limit: int32(look.Limit), MaxBytes: int32(look.MaxBytes)}

@@ -28,6 +28,7 @@ type Client interface {
 	// Subscribe returns the first n events that are no heartbeats.
 	Subscribe(ctx context.Context, req *queuev1.SubscribeRequest, n int) ([]*queuev1.SubscribeEvent, error)
 	LookupMessage(ctx context.Context, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error)
+	DeleteMessage(ctx context.Context, req *queuev1.DeleteMessageRequest) (*queuev1.DeleteMessageResponse, error)
 	PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequest) (*queuev1.PeekMessagesResponse, error)
 	ConfigureQueue(ctx context.Context, req *queuev1.ConfigureQueueRequest) (*queuev1.ConfigureQueueResponse, error)
 	ListQueues(ctx context.Context, req *queuev1.ListQueuesRequest) (*queuev1.ListQueuesResponse, error)

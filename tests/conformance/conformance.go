@@ -114,6 +114,8 @@ func cases() []testCase {
 		{"groups are created and deleted", groups},
 		{"a group is moved back and forth", seekGroup},
 		{"a message is found by its client id", lookup},
+		{"a deleted message is gone for everybody", deleteMessage},
+		{"a cancelled message never comes", cancelMessage},
 		{"what is in the log is shown, and nothing changes", peek},
 		{"a message is traced through its group", trace},
 		{"a delayed message is accepted now and comes when it is due", delayed},

@@ -31,6 +31,10 @@ func (c overGRPC) LookupMessage(ctx context.Context, req *queuev1.LookupMessageR
 	return c.queue.LookupMessage(ctx, req)
 }
 
+func (c overGRPC) DeleteMessage(ctx context.Context, req *queuev1.DeleteMessageRequest) (*queuev1.DeleteMessageResponse, error) {
+	return c.queue.DeleteMessage(ctx, req)
+}
+
 func (c overGRPC) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequest) (*queuev1.PeekMessagesResponse, error) {
 	return c.queue.PeekMessages(ctx, req)
 }

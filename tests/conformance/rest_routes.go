@@ -29,6 +29,11 @@ func (c overREST) LookupMessage(ctx context.Context, req *queuev1.LookupMessageR
 	return resp, c.call(ctx, http.MethodGet, queue(req.GetQueue())+"/messages/lookup", req, resp, "queue")
 }
 
+func (c overREST) DeleteMessage(ctx context.Context, req *queuev1.DeleteMessageRequest) (*queuev1.DeleteMessageResponse, error) {
+	resp := &queuev1.DeleteMessageResponse{}
+	return resp, c.call(ctx, http.MethodDelete, queue(req.GetQueue())+"/messages", req, resp, "queue")
+}
+
 func (c overREST) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequest) (*queuev1.PeekMessagesResponse, error) {
 	resp := &queuev1.PeekMessagesResponse{}
 	return resp, c.call(ctx, http.MethodGet, queue(req.GetQueue())+"/peek", req, resp, "queue")

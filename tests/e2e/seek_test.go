@@ -65,16 +65,11 @@ func TestKillingADispatcherInASeekLeavesTheGroupBeforeOrAfterIt(t *testing.T) { 
 	}
 	_, err = b.CreateGroup(t.Context(), "q", "g", &queuev1.GroupOptions{Start: "latest"})
 	require.NoError(t, err)
-	db, err := pg.Open(t.Context(), p.Postgres.DSN("postgres"), pg.Options{MaxConns: 2})
-	require.NoError(t, err)
-	t.Cleanup(db.Close)
-	blocker, err := db.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "LOCK TABLE audit.outbox IN EXCLUSIVE MODE")
-	require.NoError(t, err)
+	db, block := outboxOf(t, p)
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	unblock := block()
 	sought := make(chan error, 1)
 	a := p.Client(t, 0)
 	go func() {
@@ -92,9 +87,7 @@ func TestKillingADispatcherInASeekLeavesTheGroupBeforeOrAfterIt(t *testing.T) { 
 	p.Hosts[0].Dispatcher.Kill()
 	cancel() // so that nobody repeats it
 	require.Error(t, <-sought)
-	require.NoError(t, blocker.Rollback(t.Context()))
-	_, err = db.Exec(t.Context(), "DO 'BEGIN LOCK TABLE audit.outbox IN EXCLUSIVE MODE; END'") // got when the dead one's transaction has ended
-	require.NoError(t, err)
+	unblock()
 
 	require.Zero(t, groupDepth(t, b), "the group stands where it stood")
 	_, err = b.Seek(t.Context(), "q", "g", postrider.Place{At: "earliest"})
@@ -103,6 +96,25 @@ func TestKillingADispatcherInASeekLeavesTheGroupBeforeOrAfterIt(t *testing.T) { 
 	var entries int
 	require.NoError(t, db.QueryRow(t.Context(), "SELECT count(*) FROM audit.outbox WHERE action = 'group.seek'").Scan(&entries))
 	require.Equal(t, 1, entries)
+}
+
+// outboxOf opens the database of processes. What block returns lets control actions write their audit entries again, and waits for the end of those it kept.
+func outboxOf(t *testing.T, p *fleet.Processes) (db *pg.DB, block func() (unblock func())) {
+	t.Helper()
+	db, err := pg.Open(t.Context(), p.Postgres.DSN("postgres"), pg.Options{MaxConns: 2})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	return db, func() func() {
+		blocker, err := db.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = blocker.Exec(t.Context(), "LOCK TABLE audit.outbox IN EXCLUSIVE MODE")
+		require.NoError(t, err)
+		return func() {
+			require.NoError(t, blocker.Rollback(t.Context()))
+			_, err := db.Exec(t.Context(), "DO 'BEGIN LOCK TABLE audit.outbox IN EXCLUSIVE MODE; END'") // got when the dead one's transaction has ended
+			require.NoError(t, err)
+		}
+	}
 }
 
 func message(partition, payload string) postrider.Message {

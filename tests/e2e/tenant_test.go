@@ -65,6 +65,7 @@ func (o owned) requests() map[string][]string {
 		"GET /v1/queues":                               {"/v1/queues", "", "200"},
 		"GET /v1/queues/{queue}":                       {q, "", "404 200"},
 		"DELETE /v1/queues/{queue}":                    {q + "?force=true", "", "404 200"},
+		"DELETE /v1/queues/{queue}/messages":           {q + "/messages?message_id=" + o.message, "", "404"},
 		"GET /v1/queues/{queue}/peek":                  {q + "/peek", "", "404 200"},
 		"GET /v1/queues/{queue}/partitions":            {q + "/partitions", "", "404 200"},
 		"POST /v1/queues/{queue}/groups":               {q + "/groups", `{"group":"giraffe-group"}`, "200"},

@@ -265,6 +265,11 @@ CREATE TABLE dispatcher.subscribers (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000');
 
+CREATE TABLE dispatcher.tombstones (
+    shard_id bigint NOT NULL,
+    "offset" bigint NOT NULL
+);
+
 ALTER TABLE ONLY dispatcher.catalogued
     ADD CONSTRAINT catalogued_shard_id_pk PRIMARY KEY (shard_id);
 
@@ -321,6 +326,9 @@ ALTER TABLE ONLY dispatcher.shards
 
 ALTER TABLE ONLY dispatcher.subscribers
     ADD CONSTRAINT subscribers_queue_id_node_id_pk PRIMARY KEY (queue_id, node_id);
+
+ALTER TABLE ONLY dispatcher.tombstones
+    ADD CONSTRAINT tombstones_shard_id_offset_pk PRIMARY KEY (shard_id, "offset");
 
 CREATE INDEX dead_letters_open_group_name_queue_id_id_idx ON dispatcher.dead_letters USING btree (group_name, queue_id, id) WHERE (redriven_at IS NULL);
 

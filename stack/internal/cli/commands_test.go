@@ -108,6 +108,29 @@ func TestADelayedPushIsToldItsTimeAndCounted(t *testing.T) {
 	}
 }
 
+func TestDeleteTakesAMessageAwayOrCancelsIt(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	id := fields(t, s.must("push", "orders", "first", "-o", "json"))["message_id"].(string)
+	named := fields(t, s.must("push", "orders", "second", "-p", "p", "--client-id", "order-8", "-o", "json"))["message_id"].(string)
+	later := fields(t, s.must("push", "orders", "third", "--delay", "1h", "-o", "json"))["message_id"].(string)
+	s.must("push", "orders", "fourth")
+
+	require.Equal(t, "message "+id+" is deleted: no group gets it any more\n", s.must("delete", "orders", id))
+	require.JSONEq(t, `{"message_id":"`+named+`"}`, s.must("delete", "orders", "--client-id", "order-8", "-p", "p", "-o", "json"))
+	require.Equal(t, "message "+later+" is cancelled: it never comes\n", s.must("delete", "orders", later))
+
+	shown := s.must("peek", "orders")
+	require.Contains(t, shown, "fourth")
+	require.NotRegexp(t, `first|second|third`, shown)
+	for _, args := range [][]string{{id}, {"--client-id", "order-8", "-p", "p"}, {later}} {
+		_, _, err := s.run(append([]string{"lookup", "orders"}, args...)...)
+		require.ErrorContains(t, err, "MESSAGE_NOT_FOUND", args)
+	}
+	_, _, err := s.run("delete", "orders", "nonsense")
+	require.Error(t, err)
+}
+
 func TestPeekShowsWhatIsThereAndWhereToGoOn(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

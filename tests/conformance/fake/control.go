@@ -222,14 +222,8 @@ func (q *queue) lookup(req *queuev1.LookupMessageRequest) (*queuev1.LookupMessag
 	if req.GetMessageId() != "" {
 		return q.lookupID(req.GetMessageId())
 	}
-	partition := req.GetPartition()
-	if partition == "" {
-		partition = "default"
-	}
-	for _, m := range slices.Backward(q.messages) {
-		if m.item.GetPartition() == partition && m.item.GetClientId() == req.GetClientId() {
-			return m.found(), nil
-		}
+	if m := q.named(req.GetPartition(), req.GetClientId()); m != nil && !m.hidden {
+		return m.found(), nil
 	}
 	return nil, apierr.NotFound("MESSAGE_NOT_FOUND", "there is no such message")
 }

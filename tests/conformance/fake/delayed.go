@@ -40,7 +40,7 @@ func (q *queue) delay(it *queuev1.PushItem, partition, key string, due *timestam
 func (q *queue) arrive() {
 	for _, id := range slices.Sorted(maps.Keys(q.later)) {
 		m := q.later[id]
-		if m.offset >= 0 || m.due.AsTime().After(time.Now()) {
+		if m.hidden || m.offset >= 0 || m.due.AsTime().After(time.Now()) {
 			continue
 		}
 		now := *m
@@ -54,28 +54,39 @@ func (q *queue) arrive() {
 // waiting counts what is not due.
 func (q *queue) waiting() (n int64) {
 	for _, m := range q.later {
-		if m.offset < 0 {
+		if m.offset < 0 && !m.hidden {
 			n++
 		}
 	}
 	return n
 }
 
-// lookupID finds a message by its id or pending id.
-func (q *queue) lookupID(id string) (*queuev1.LookupMessageResponse, error) {
+// byID finds a message by its id or pending id, also one that was deleted.
+func (q *queue) byID(id string) *message {
 	if m := q.later[id]; m != nil && m.offset < 0 {
-		resp := m.found()
-		resp.Offset, resp.CreatedAt, resp.AvailableAt = 0, nil, m.due
-		return resp, nil
+		return m
 	} else if m != nil {
-		return q.messages[m.offset].found(), nil
+		return q.messages[m.offset]
 	}
 	for _, m := range q.messages {
 		if m.id == id {
-			return m.found(), nil
+			return m
 		}
 	}
-	return nil, apierr.NotFound("MESSAGE_NOT_FOUND", "there is no such message")
+	return nil
+}
+
+// lookupID shows a message by its id or pending id.
+func (q *queue) lookupID(id string) (*queuev1.LookupMessageResponse, error) {
+	m := q.byID(id)
+	if m == nil || m.hidden {
+		return nil, apierr.NotFound("MESSAGE_NOT_FOUND", "there is no such message")
+	}
+	resp := m.found()
+	if m.offset < 0 {
+		resp.Offset, resp.CreatedAt, resp.AvailableAt = 0, nil, m.due
+	}
+	return resp, nil
 }
 
 func (m *message) found() *queuev1.LookupMessageResponse {

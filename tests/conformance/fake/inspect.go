@@ -30,7 +30,7 @@ func (c *control) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesReq
 	look := slices.Clone(q.messages)
 	from, _ := strconv.ParseInt(req.GetFrom(), 10, 64)
 	look = slices.DeleteFunc(look, func(m *message) bool {
-		return m.offset < from || req.GetPartition() != "" && m.item.GetPartition() != req.GetPartition()
+		return m.hidden || m.offset < from || req.GetPartition() != "" && m.item.GetPartition() != req.GetPartition()
 	})
 	head := int64(len(q.messages))
 	resp := &queuev1.PeekMessagesResponse{FromOffset: from, NextOffset: max(from, head), Head: head}

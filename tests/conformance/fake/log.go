@@ -58,6 +58,9 @@ func (q *queue) page(from int64) *dispatcherv1.LogPage {
 	p := &dispatcherv1.LogPage{From: from, Next: from}
 	for ; p.GetNext() < int64(len(q.messages)); p.Next++ {
 		m := q.messages[p.GetNext()]
+		if m.hidden {
+			continue
+		}
 		p.Messages = append(p.Messages, &queuev1.SubscribedMessage{
 			MessageId: m.id, Partition: m.item.GetPartition(), Offset: p.GetNext(), Payload: m.item.GetPayload(), ContentType: m.item.GetContentType(),
 			Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), CreatedAt: timestamppb.New(m.createdAt),

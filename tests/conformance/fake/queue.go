@@ -34,6 +34,7 @@ type message struct {
 	item      *queuev1.PushItem
 	createdAt time.Time
 	due       *timestamppb.Timestamp // of what waits
+	hidden    bool                   // deleted, or cancelled
 }
 
 type seen struct {
@@ -206,7 +207,7 @@ func (q *queue) take(g *group, lease string, req *queuev1.PopRequest) []*message
 	var taken []*message
 	for _, m := range q.messages {
 		p := m.item.GetPartition()
-		if len(taken) == batch || g.settled[m.offset] || g.leased[m.offset] != "" || busy[p] || req.GetPartition() != "" && p != req.GetPartition() {
+		if m.hidden || len(taken) == batch || g.settled[m.offset] || g.leased[m.offset] != "" || busy[p] || req.GetPartition() != "" && p != req.GetPartition() {
 			continue
 		}
 		g.leased[m.offset] = lease

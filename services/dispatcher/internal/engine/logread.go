@@ -13,6 +13,7 @@ import (
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
+	"postrider.dev/services/dispatcher/internal/domain/settled"
 	"postrider.dev/services/dispatcher/internal/engine/catalog"
 	"postrider.dev/services/dispatcher/internal/store"
 )
@@ -52,7 +53,7 @@ func (e *Engine) LocateLog(ctx context.Context, t tenant.ID, name string, start 
 	}
 }
 
-// ReadLog returns the next page of a shard of the queue, which MUST still be the one with this id. An empty page says that the log ends there, which was
+// ReadLog returns the next page of a shard of the queue, which MUST still be the one with this id. A page without a next says that the log ends there, which was
 // read from the database; the error matches ErrLogReplaced if it ends before.
 func (e *Engine) ReadLog(ctx context.Context, t tenant.ID, name string, id int64, shard int, from message.Offset) (*dispatcherv1.LogPage, error) {
 	q, err := e.logQueue(ctx, t, name, id)
@@ -126,7 +127,8 @@ func (e *Engine) bounds(ctx context.Context, q *catalog.Queue, shard int) (store
 	return bounds[shard], nil
 }
 
-// page reads [from, next) of a shard, next at most head, which is committed.
+// page reads [from, next) of a shard, next at most head, which is committed. What was deleted before it was called is left out without a word, so that a page
+// may have no message and a next all the same.
 func (e *Engine) page(ctx context.Context, q *catalog.Queue, shard int, from, head message.Offset) (*dispatcherv1.LogPage, error) {
 	p := &dispatcherv1.LogPage{Shard: int32(shard), From: int64(from), Next: int64(from)}
 	if from >= head {
@@ -150,23 +152,41 @@ func (e *Engine) page(ctx context.Context, q *catalog.Queue, shard int, from, he
 		for first < end && found[first].at.IsZero() { // trimmed after its directory was read
 			first++
 		}
-		p.Next = int64(first)
+		deleted, err := e.tombstones(ctx, id, first, end) // whatever memory has of them
+		if err != nil {
+			return nil, e.dbError(err)
+		}
+		begin := first
 		for ; first < end && !found[first].at.IsZero(); first++ {
-			p.Messages = append(p.Messages, subscribed(id, shard, first, found[first]))
-			p.Next = int64(first) + 1
+			if !deleted.Has(first) {
+				p.Messages = append(p.Messages, subscribed(id, shard, first, found[first]))
+			}
+		}
+		if p.Next = int64(first); first > begin {
+			if begin > from {
+				p.Trimmed = int64(begin)
+			}
+			return p, nil
 		}
 	}
 	return p, e.trimmed(ctx, q, shard, p)
 }
 
-// trimmed says in a page that does not begin where it was asked to why that is so.
-func (e *Engine) trimmed(ctx context.Context, q *catalog.Queue, shard int, p *dispatcherv1.LogPage) error {
-	if len(p.GetMessages()) > 0 {
-		if at := p.GetMessages()[0].GetOffset(); at > p.GetFrom() {
-			p.Trimmed = at
+// tombstones reads which messages of a range were deleted.
+func (e *Engine) tombstones(ctx context.Context, shard message.ShardID, from, to message.Offset) (*settled.Marks, error) {
+	return persist(ctx, e, func(ctx context.Context) (*settled.Marks, error) {
+		if !e.readers.enter(ctx) {
+			return nil, context.Cause(ctx)
 		}
-		return nil
-	}
+		defer e.readers.leave()
+		ctx, cancel := context.WithTimeout(ctx, e.cfg.StatementTimeout)
+		defer cancel()
+		return e.db.Tombstones(ctx, shard, from, to)
+	})
+}
+
+// trimmed says in a page for which there was nothing in the log why that is so.
+func (e *Engine) trimmed(ctx context.Context, q *catalog.Queue, shard int, p *dispatcherv1.LogPage) error {
 	b, err := e.bounds(ctx, q, shard)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func (e *Engine) settleUnleased(ctx context.Context, t tenant.ID, s *settling) e
 type located struct {
 	id   message.ID
 	hash uint64 // of its partition
-	gone bool   // trimmed: it is settled for every group
+	gone bool   // trimmed or deleted: it is settled for every group
 	err  error
 }
 
@@ -158,7 +158,7 @@ func (e *Engine) locateNames(ctx context.Context, q *catalog.Queue, names map[st
 				out[i].err = ErrStaleEpoch
 				continue
 			}
-			out[i].id, out[i].hash = message.ID{Shard: m.Shard, Offset: m.Offset}, q.Hash(name.Partition)
+			out[i].id, out[i].hash, out[i].gone = message.ID{Shard: m.Shard, Offset: m.Offset}, q.Hash(name.Partition), m.Deleted
 		}
 	}
 	return nil

@@ -56,28 +56,32 @@ func (s *Queues) lookup(ctx context.Context, q store.Queue, req *queuev1.LookupM
 	if err != nil {
 		return nil, wireError(err)
 	}
-	if !ok {
+	if !ok || f.Deleted {
 		return nil, apierr.NotFound(ReasonMessageNotFound, "the partition has no message of that client id in the log")
 	}
 	return foundOf(f), nil
 }
 
-// checkLookup accepts a client id with its partition, or a message id, and not both.
+// checkLookup accepts a message by one of its names, and a group with trace only.
 func checkLookup(req *queuev1.LookupMessageRequest) error {
-	if err := firstOf(
-		queue.CheckName("queue", req.GetQueue()),
-		queue.CheckOptionalName("partition", req.GetPartition()),
-		queue.CheckOptionalName("group", req.GetGroup()),
-	); err != nil {
+	if err := queue.CheckOptionalName("group", req.GetGroup()); err != nil {
 		return err
 	}
 	if req.GetGroup() != "" && !req.GetTrace() {
 		return invalid.New(invalid.OutOfRange, "group", "goes with trace only")
 	}
-	if req.GetMessageId() == "" {
-		return queue.CheckName("client_id", req.GetClientId())
+	return checkMessageName(req.GetQueue(), req.GetPartition(), req.GetClientId(), req.GetMessageId())
+}
+
+// checkMessageName accepts a client id with its partition, or a message id, and not both.
+func checkMessageName(queueName, partition, clientID, messageID string) error {
+	if err := firstOf(queue.CheckName("queue", queueName), queue.CheckOptionalName("partition", partition)); err != nil {
+		return err
 	}
-	if req.GetClientId() != "" || req.GetPartition() != "" {
+	if messageID == "" {
+		return queue.CheckName("client_id", clientID)
+	}
+	if clientID != "" || partition != "" {
 		return invalid.New(invalid.OutOfRange, "message_id", "must not be given beside client_id or partition")
 	}
 	return nil

@@ -35,7 +35,7 @@ type Engine interface {
 type Log interface {
 	// LocateLog finds the queue's id, and in each of its shards where a reader begins that wants what start says.
 	LocateLog(ctx context.Context, t tenant.ID, name string, start queue.Start, create bool) (int64, []store.LogBounds, error)
-	// ReadLog returns the next page of a shard; an empty one says that the log ends there.
+	// ReadLog returns the next page of a shard; one without a next says that the log ends there.
 	ReadLog(ctx context.Context, t tenant.ID, name string, id int64, shard int, from message.Offset) (*dispatcherv1.LogPage, error)
 	// Follow begins to follow a queue from the offsets given, one a shard.
 	Follow(ctx context.Context, t tenant.ID, name string, id int64, from []message.Offset) (*engine.Tail, error)

@@ -56,6 +56,10 @@ func controlCalls(b *bench, id string) map[string]func(context.Context) error {
 			_, err := b.LookupMessage(ctx, &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c"})
 			return err
 		},
+		"DeleteMessage": func(ctx context.Context) error {
+			_, err := b.DeleteMessage(ctx, &queuev1.DeleteMessageRequest{Queue: "q", ClientId: "c"})
+			return err
+		},
 		"PeekMessages": func(ctx context.Context) error {
 			_, err := b.PeekMessages(ctx, &queuev1.PeekMessagesRequest{Queue: "q"})
 			return err

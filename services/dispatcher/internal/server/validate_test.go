@@ -44,7 +44,7 @@ func TestEveryFieldIsCheckedBeforeAnythingIsDone(t *testing.T) {
 	b := newBench(t)
 	r := &rules{bench: b, ctx: b.as("a")}
 	for _, add := range []func(){
-		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.purgeRules, r.seekRules, r.peekRules, r.traceRules,
+		r.nameRules, r.optionalNameRules, r.pageRules, r.optionRules, r.groupRules, r.hotRules, r.settlementRules, r.leaseRules, r.deadLetterRules, r.purgeRules, r.seekRules, r.peekRules, r.deleteRules, r.traceRules,
 	} {
 		add()
 	}
@@ -119,6 +119,10 @@ func (r *rules) nameRules() {
 			},
 			func() error {
 				_, err := r.PeekMessages(r.ctx, &queuev1.PeekMessagesRequest{Queue: name})
+				return err
+			},
+			func() error {
+				_, err := r.DeleteMessage(r.ctx, &queuev1.DeleteMessageRequest{Queue: name, ClientId: "c"})
 				return err
 			},
 		} {

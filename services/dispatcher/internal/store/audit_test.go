@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/store"
 )
@@ -34,6 +35,12 @@ func controlActions() map[string]func(*cold) error {
 		},
 		"group.seek queue/q/group/g": func(c *cold) error {
 			_, err := c.control.Seek(c.t.Context(), by("a"), "q", "g", store.Seek{To: queue.Place{Start: queue.Start{Kind: queue.Latest}}})
+			return err
+		},
+		"message.delete queue/q": func(c *cold) error {
+			q, err := c.control.FindQueue(c.t.Context(), "a", "q")
+			require.NoError(c.t, err)
+			_, err = c.control.DeleteMessage(c.t.Context(), by("a"), "q", store.MessageName{ID: &message.ID{Shard: q.Shards[0]}})
 			return err
 		},
 		"dead_letter.purge queue/q": func(c *cold) error {
@@ -66,6 +73,7 @@ func TestControlActionAndItsAuditEntryCommitTogether(t *testing.T) {
 			broken := newCold(t)
 			q = broken.queue("a", "q")
 			broken.group(q, "g", store.GroupOptions{})
+			broken.push(q, msg("p", "x"))
 			broken.deadLetter(q, "g", "p", "dead")
 			broken.breakAudit()
 			before = broken.everything()

@@ -220,29 +220,6 @@ func TestMessagesThatWaitGoWithTheirQueue(t *testing.T) {
 	require.Equal(t, 1, scan[int](c.bench, "SELECT count(*) FROM dispatcher.delayed"))
 }
 
-func TestACancelledMessageNeverComesAndOneThatCameIsNotCancelled(t *testing.T) {
-	t.Parallel()
-	c := newCold(t)
-	q, other := c.queue("a", "q"), c.queue("b", "q")
-	ids := delay(t, c.store, q.Shards[0], time.Now().Add(-time.Second), "cancelled", "came")
-
-	foreign, err := c.control.CancelPending(t.Context(), by("b"), other, ids[0])
-	require.NoError(t, err)
-	first, err := c.control.CancelPending(t.Context(), by("a"), q, ids[0])
-	require.NoError(t, err)
-	second, err := c.control.CancelPending(t.Context(), by("a"), q, ids[0])
-	require.NoError(t, err)
-	flushDue(t, c.control)
-	late, err := c.control.CancelPending(t.Context(), by("a"), q, ids[1])
-	require.NoError(t, err)
-	_, gone := c.control.FindPending(t.Context(), q, ids[0])
-
-	require.Equal(t, []bool{false, true, false, false}, []bool{foreign, first, second, late})
-	require.Equal(t, []string{"came"}, payloadsOf(c, q))
-	require.ErrorIs(t, gone, store.ErrMessageNotFound)
-	require.Equal(t, 1, scan[int](c.bench, "SELECT count(*) FROM audit.outbox WHERE action = 'message.cancel'"))
-}
-
 func TestDueMessagesCutOffAtCommitAreNeitherLostNorDoubled(t *testing.T) {
 	t.Parallel()
 	enc, err := segment.NewEncoder(1)

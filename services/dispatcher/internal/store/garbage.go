@@ -62,6 +62,9 @@ func (c *Control) purge(ctx context.Context, tx pg.Tx, g garbage) (bool, error) 
 		if more, err := c.purgeUpTo(ctx, tx, "garbage_delayed", g.id, purgeRows); more || err != nil {
 			return false, err
 		}
+		if more, err := c.purgeUpTo(ctx, tx, "garbage_tombstones", g.id, purgeRows); more || err != nil {
+			return false, err
+		}
 		if more, err := c.purgeKeys(ctx, tx, g); more || err != nil {
 			return false, err
 		}

@@ -80,6 +80,9 @@ func (c *Control) ensureGroup(ctx context.Context, tx pg.Tx, q Queue, name strin
 		}
 	}
 	g, err = c.oneGroup(ctx, tx, "group_create", want.Start.String(), starts, q.Shards, q.ID, name, string(want.Mode), string(want.OnFailure))
+	if err == nil {
+		err = c.hideDeleted(ctx, tx, q, g)
+	}
 	return g, err == nil, err
 }
 

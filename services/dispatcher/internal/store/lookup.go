@@ -9,6 +9,7 @@ import (
 
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/window"
 )
 
 // lookupBatch is how many segments a search reads at once.
@@ -21,12 +22,14 @@ type Found struct {
 	Shard     message.ShardID
 	Offset    message.Offset
 	CreatedAt time.Time
+	Deleted   bool // for everybody: only who asks by its producer's name is told that there was one
 }
 
 // ClientName is what a producer calls a message.
 type ClientName struct{ Partition, ClientID string }
 
-// FindByClientID is FindByClientIDs for one name; false means there is none.
+// FindByClientID is FindByClientIDs for one name; false means there is none. A name is its newest message's: while that is in the log and deleted, the name
+// finds nothing else.
 func (c *Control) FindByClientID(ctx context.Context, q Queue, partition, clientID string) (Found, bool, error) {
 	name := ClientName{partition, clientID}
 	found, err := c.FindByClientIDs(ctx, q, []ClientName{name})
@@ -55,8 +58,35 @@ func (c *Control) FindByClientIDs(ctx context.Context, q Queue, names []ClientNa
 		if err := c.findOnShard(ctx, shard, names, found); err != nil {
 			return nil, err
 		}
+		if err := c.markDeleted(ctx, shard, found); err != nil {
+			return nil, err
+		}
 	}
 	return found, nil
+}
+
+// markDeleted notes which of the messages that were found on a shard are deleted.
+func (c *Control) markDeleted(ctx context.Context, shard message.ShardID, found map[ClientName]Found) error {
+	from, to := window.MaxOffset, message.Offset(0)
+	for _, f := range found {
+		if f.Shard == shard {
+			from, to = min(from, f.Offset), max(to, f.Offset+1)
+		}
+	}
+	if from >= to {
+		return nil
+	}
+	deleted, err := c.s.tombstones(ctx, c.on(), shard, from, to)
+	if err != nil {
+		return err
+	}
+	for name, f := range found {
+		if f.Shard == shard {
+			f.Deleted = deleted.Has(f.Offset)
+			found[name] = f
+		}
+	}
+	return nil
 }
 
 // findOnShard moves names that it finds from wanted, where they have their partition's hash, to found.

@@ -157,6 +157,14 @@ func (l *look) read(ctx context.Context, bases []message.Offset) (more bool, err
 	if err != nil {
 		return false, err
 	}
+	if len(segments) == 0 {
+		return true, nil
+	}
+	first, last := segments[0], segments[len(segments)-1] // whichever way round
+	deleted, err := l.c.s.tombstones(ctx, l.c.on(), l.shard, min(first.Base, last.Base), max(first.End(), last.End()))
+	if err != nil {
+		return false, err
+	}
 	for _, s := range segments {
 		body, err := l.c.dec.Body(s.Directory, s.Codec, s.Body)
 		if err != nil {
@@ -175,7 +183,8 @@ func (l *look) read(ctx context.Context, bases []message.Offset) (more bool, err
 				return false, fmt.Errorf("message %d: %w", at, err)
 			}
 			found := Found{Message: m, Shard: l.shard, Offset: at, CreatedAt: s.CreatedAt}
-			if (l.Partition == "" || m.Partition == l.Partition) && !l.show(found, message.WireBound(s.Sizes[i])) {
+			wanted := (l.Partition == "" || m.Partition == l.Partition) && !deleted.Has(at)
+			if wanted && !l.show(found, message.WireBound(s.Sizes[i])) {
 				return false, nil
 			}
 			l.reach(glimpse{Base: at, Count: 1})

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"postrider.dev/pkg/pg"
-	"postrider.dev/pkg/tenant"
 	"postrider.dev/services/dispatcher/internal/domain/message"
 )
 
@@ -68,22 +67,4 @@ func (c *Control) FindByID(ctx context.Context, q Queue, id message.ID) (Found, 
 		return Found{}, fmt.Errorf("message id %s: %w", id, err)
 	}
 	return Found{Message: m, Shard: id.Shard, Offset: id.Offset, CreatedAt: read[0].CreatedAt}, nil
-}
-
-// CancelPending deletes a message of the queue that waits for its time, and reports whether it did: false means that it is in the log by now, was cancelled
-// before, or never was. When it returns true the message will never be in the log. Its idempotency key stays used.
-func (c *Control) CancelPending(ctx context.Context, by tenant.Caller, q Queue, id message.PendingID) (bool, error) {
-	cancelled := false
-	err := c.inTx(ctx, func(tx pg.Tx) error {
-		var shard message.ShardID
-		err := tx.QueryRow(ctx, c.s.sql.text("delayed_cancel"), id, q.Shards).Scan(&shard)
-		if cancelled = err == nil; pg.IsNoRows(err) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("cancel pending message: %w", err)
-		}
-		return c.audit(ctx, tx, by, "message.cancel", "queue/"+q.Name, map[string]any{"queue_id": idText(q.ID), "message_id": id.String()})
-	})
-	return cancelled, err
 }

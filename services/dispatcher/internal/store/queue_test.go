@@ -215,20 +215,21 @@ func TestPurgeFreesWhatADeleteLeftAndNothingElse(t *testing.T) {
 		c.exec(`INSERT INTO dispatcher.settled_chunks SELECT encode(int8send($1) || int8send(i), 'hex')::uuid, 3, '' FROM generate_series(1, 10) i`, int64(g.Shards[0]))
 		c.exec(`INSERT INTO dispatcher.idempotency_keys SELECT gen_random_uuid(), $1, i, 1, NULL, now() FROM generate_series(1, 3000) i`, q.Shards[0])
 		c.exec(`INSERT INTO dispatcher.partitions SELECT $1, 'p' || i, $2, 0, 1, now() FROM generate_series(1, 4100) i`, q.ID, q.Shards[0])
+		c.exec(`INSERT INTO dispatcher.tombstones SELECT $1, i FROM generate_series(1, 4200) i`, q.Shards[0])
 	}
 	count := func() (out []int64) {
-		for _, table := range []string{"segments", "leases", "retries", "settled_chunks", "idempotency_keys", "partitions", "catalogued", "shards", "groups", "group_shards", "queues", "garbage"} {
+		for _, table := range []string{"segments", "leases", "retries", "settled_chunks", "idempotency_keys", "partitions", "tombstones", "catalogued", "shards", "groups", "group_shards", "queues", "garbage"} {
 			out = append(out, scan[int64](c.bench, "SELECT count(*) FROM dispatcher."+table))
 		}
 		return out
 	}
-	require.Equal(t, []int64{900, 9000, 4000, 20, 6000, 8200, 2, 2, 2, 2, 2, 0}, count())
+	require.Equal(t, []int64{900, 9000, 4000, 20, 6000, 8200, 8400, 2, 2, 2, 2, 2, 0}, count())
 
 	_, err := c.control.DeleteQueue(t.Context(), by("a"), "gone", true)
 	require.NoError(t, err)
 	c.purgeAll()
 
-	require.Equal(t, []int64{450, 4500, 2000, 10, 3000, 4100, 1, 1, 1, 1, 1, 0}, count())
+	require.Equal(t, []int64{450, 4500, 2000, 10, 3000, 4100, 4200, 1, 1, 1, 1, 1, 0}, count())
 	_, err = c.control.FindQueue(t.Context(), "a", "kept")
 	require.NoError(t, err)
 }

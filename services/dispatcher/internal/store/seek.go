@@ -23,7 +23,7 @@ import (
 // searchBatch is how many directories a seek of one partition reads at once.
 const searchBatch = 256
 
-var errNotSought = errors.New("a seek under the lock was not applied")
+var errNotApplied = errors.New("a change under the lock was not applied")
 
 // Seek says where a group is to stand.
 type Seek struct {
@@ -136,16 +136,19 @@ func (c *Control) seek(ctx context.Context, tx pg.Tx, q Queue, g Group, seek See
 	if err := c.places(ctx, tx, seek.To, targets); err != nil {
 		return err
 	}
-	policy := window.Policy{Mode: g.Mode, OnFailure: g.OnFailure, MaxAttempts: q.Config.MaxAttempts, Backoff: q.Config.Backoff}
 	for _, t := range targets {
-		want := &window.Seek{To: t.to}
+		deleted, err := c.s.tombstones(ctx, tx, t.shard, t.tail, window.MaxOffset)
+		if err != nil {
+			return err
+		}
+		want := &window.Seek{To: t.to, Deleted: deleted}
 		if seek.Partition != "" {
 			if err := c.search(ctx, tx, t.shard, hash, searched, t.head, members); err != nil {
 				return err
 			}
 			want.Keyed, want.Hash, want.Members = true, hash, members
 		}
-		done, err := c.changeLocked(ctx, tx, t.id, policy, want)
+		done, err := c.changeLocked(ctx, tx, t.id, policyOf(q, g), want)
 		if err != nil {
 			return err
 		}
@@ -239,19 +242,30 @@ func (c *Control) search(
 
 // changeLocked carries out one request on a group-shard whose row is locked. It writes nothing where the request is refused or changes nothing.
 func (c *Control) changeLocked(ctx context.Context, tx pg.Tx, id lease.GroupShardID, policy window.Policy, want window.Request) (window.Outcome, error) {
-	var none window.Outcome
-	state, err := c.s.readRow(ctx, tx, "", "group_shard", id, 0)
+	view, now, err := c.lockedView(ctx, tx, id, policy)
 	if err != nil {
-		return none, fmt.Errorf("read group-shard %d: %w", id, err)
+		return window.Outcome{}, err
 	}
-	if err := c.s.readRest(ctx, tx, &state, window.Known{}, ""); err != nil {
-		return none, fmt.Errorf("read group-shard %d: %w", id, err)
+	return c.changeView(ctx, tx, view, now, want)
+}
+
+// lockedView reads a group-shard whose row is locked, and the clock.
+func (c *Control) lockedView(ctx context.Context, tx pg.Tx, id lease.GroupShardID, policy window.Policy) (*window.View, window.DBTime, error) {
+	state, err := c.s.readRow(ctx, tx, "", "group_shard", id, 0)
+	if err == nil {
+		err = c.s.readRest(ctx, tx, &state, window.Known{}, "")
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read group-shard %d: %w", id, err)
 	}
 	view, err := window.Load(state.Snapshot, policy)
-	if err != nil {
-		return none, err
-	}
-	change, outcomes := view.Plan(state.Now, func() float64 { return 0 }, []window.Request{want})
+	return view, state.Now, err
+}
+
+// changeView carries out one request on what lockedView returned.
+func (c *Control) changeView(ctx context.Context, tx pg.Tx, view *window.View, now window.DBTime, want window.Request) (window.Outcome, error) {
+	var none window.Outcome
+	change, outcomes := view.Plan(now, func() float64 { return 0 }, []window.Request{want})
 	if change.Empty() {
 		return outcomes[0], nil
 	}
@@ -259,10 +273,10 @@ func (c *Control) changeLocked(ctx context.Context, tx pg.Tx, id lease.GroupShar
 	batch := &pgx.Batch{}
 	c.s.queueChange(batch, &change, &result)
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return none, fmt.Errorf("change group-shard %d: %w", id, err)
+		return none, fmt.Errorf("change group-shard %d: %w", view.ID(), err)
 	}
 	if !result.Applied {
-		return none, fmt.Errorf("group-shard %d: %w", id, errNotSought)
+		return none, fmt.Errorf("group-shard %d: %w", view.ID(), errNotApplied)
 	}
 	return outcomes[0], nil
 }

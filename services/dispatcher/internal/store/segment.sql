@@ -35,9 +35,10 @@ CROSS JOIN LATERAL (
 ) s;
 
 -- name: segment_holding
--- The whole segment that holds an offset, if there is one and the offset is kept: else the one before it, or none.
+-- The whole segment that holds an offset, if there is one and its message is kept and was not deleted: else the one before it, or none.
 SELECT s.base_offset, s.count, s.created_at, s.flush_id, s.codec, s.key_id, s.partitions, s.sizes, s.body
 FROM dispatcher.shards h
 CROSS JOIN LATERAL (
     SELECT * FROM dispatcher.segments WHERE shard_id = @shard AND base_offset <= @at ORDER BY base_offset DESC LIMIT 1) AS s
-WHERE h.id = @shard AND h.tail <= @at;
+WHERE h.id = @shard AND h.tail <= @at
+  AND NOT EXISTS (SELECT FROM dispatcher.tombstones t WHERE t.shard_id = @shard AND t."offset" = @at);

@@ -2,7 +2,8 @@
 -- either the unsettled offsets of its 4,096 (encoding 1, two bytes each), or a bitmap of the settled ones (2), or says that none is settled (3).
 
 -- name: queue_stats
-SELECT q.id, s.messages, s.bytes, g.groups, coalesce(g.depth, s.messages),
+SELECT q.id, s.messages, s.bytes, g.groups, coalesce(g.depth, s.messages - (
+           SELECT count(*) FROM dispatcher.shards s JOIN dispatcher.tombstones t ON t.shard_id = s.id AND t."offset" >= s.tail WHERE s.id = ANY (q.shard_ids))),
        (SELECT count(*) FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NULL),
        (SELECT count(*) FROM unnest(q.shard_ids) AS w(id) JOIN dispatcher.delayed d ON d.shard_id = ANY (ARRAY[w.id])),
        (SELECT coalesce(sum(c.subscribers), 0)::bigint FROM dispatcher.subscribers c WHERE c.queue_id = q.id AND c.expires_at > dispatcher.now()),

@@ -64,6 +64,8 @@ WITH oldest AS MATERIALIZED (
     RETURNING s.id, s.tail, c.bytes, c.segments
 ), gone AS (
     DELETE FROM dispatcher.segments WHERE shard_id = @shard AND base_offset < (SELECT m.tail FROM moved m)
+), buried AS (
+    DELETE FROM dispatcher.tombstones WHERE shard_id = @shard AND "offset" < (SELECT m.tail FROM moved m)
 )
 SELECT m.tail, m.segments, m.bytes FROM moved m;
 
@@ -88,7 +90,8 @@ SELECT count(*), max(name COLLATE "C") FROM page;
 
 -- name: queue_depths
 -- What is pending of queues, and the heads that this counts to, all of one moment. See queue_stats.
-SELECT q.id, coalesce(g.depth, s.messages), s.ids, s.heads
+SELECT q.id, coalesce(g.depth, s.messages - (
+           SELECT count(*) FROM dispatcher.shards s JOIN dispatcher.tombstones t ON t.shard_id = s.id AND t."offset" >= s.tail WHERE s.id = ANY (q.shard_ids))), s.ids, s.heads
 FROM unnest(@queues::bigint[]) AS u(id)
 JOIN dispatcher.queues q ON q.id = ANY (ARRAY[u.id])
 CROSS JOIN LATERAL (

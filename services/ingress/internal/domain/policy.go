@@ -66,6 +66,7 @@ func queuePolicies() []Policy {
 		hot(one+"/release", "Release"),
 		{Method: "GET", Pattern: one + "/subscribe", RPC: queueRPC + "Subscribe", Via: ViaHandler, Area: AreaQueue, Role: tenant.Read},
 		control("GET", one+"/messages/lookup", "LookupMessage", tenant.Read),
+		control("DELETE", one+"/messages", "DeleteMessage", tenant.Write),
 		control("GET", one+"/peek", "PeekMessages", tenant.Read),
 		configure,
 		control("GET", queues, "ListQueues", tenant.Read),

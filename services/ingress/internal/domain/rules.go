@@ -39,6 +39,7 @@ func Rules() []Rule {
 		"ReleaseRequest":            {name("queue"), required(token("lease")), list("message_ids", 0, MaxItems)},
 		"SubscribeRequest":          subscribeRules(),
 		"LookupMessageRequest":      lookupRules(),
+		"DeleteMessageRequest":      {name("queue"), optional(name("partition")), optional(name("client_id")), token("message_id")},
 		"PeekMessagesRequest":       peekRules(),
 		"ConfigureQueueRequest":     {name("queue"), nested("options"), list("reset", 0, 64)},
 		"QueueOptions":              optionRules(),

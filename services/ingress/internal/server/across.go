@@ -22,6 +22,8 @@ func across(m proto.Message) *domain.Violation {
 		return acrossConfigure(req)
 	case *queuev1.LookupMessageRequest:
 		return acrossLookup(req)
+	case *queuev1.DeleteMessageRequest:
+		return acrossName("DeleteMessageRequest", req)
 	case *queuev1.PeekMessagesRequest:
 		return acrossPeek(req)
 	case *queuev1.RedriveDeadLettersRequest:
@@ -117,13 +119,28 @@ func acrossConfigure(req *queuev1.ConfigureQueueRequest) *domain.Violation {
 	return nil
 }
 
-func acrossLookup(req *queuev1.LookupMessageRequest) *domain.Violation {
+// named is a request that is about one message, by one of its names.
+type named interface {
+	GetMessageId() string
+	GetClientId() string
+	GetPartition() string
+}
+
+func acrossName(request string, req named) *domain.Violation {
 	switch {
 	case req.GetMessageId() == "" && req.GetClientId() == "":
-		return missing("LookupMessageRequest.which", "client_id", "client_id with its partition, or message_id, is needed")
+		return missing(request+".which", "client_id", "client_id with its partition, or message_id, is needed")
 	case req.GetMessageId() != "" && (req.GetClientId() != "" || req.GetPartition() != ""):
-		return conflict("LookupMessageRequest.one_name", "message_id", "message_id stands alone: without client_id and partition")
-	case req.GetGroup() != "" && !req.GetTrace():
+		return conflict(request+".one_name", "message_id", "message_id stands alone: without client_id and partition")
+	}
+	return nil
+}
+
+func acrossLookup(req *queuev1.LookupMessageRequest) *domain.Violation {
+	if v := acrossName("LookupMessageRequest", req); v != nil {
+		return v
+	}
+	if req.GetGroup() != "" && !req.GetTrace() {
 		return conflict("LookupMessageRequest.group", "group", "group goes with trace only")
 	}
 	return nil

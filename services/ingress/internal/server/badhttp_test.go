@@ -18,6 +18,7 @@ func TestBadHTTPIsRefusedBeforeAnythingIsForwarded(t *testing.T) {
 	cases := badHTTP()
 	maps.Copy(cases, badInspection())
 	maps.Copy(cases, badSubscriptions())
+	maps.Copy(cases, badDeletes())
 	for name, c := range cases { //nolint:paralleltest // each counts what the one exchange got
 		t.Run(name, func(t *testing.T) {
 			before := s.exchange.forwarded()

@@ -231,6 +231,7 @@ func roots() map[string]root {
 		"ReleaseRequest":            queue("Release", func() proto.Message { return &queuev1.ReleaseRequest{Queue: "q", Lease: "l"} }),
 		"SubscribeRequest":          queue("Subscribe", func() proto.Message { return &queuev1.SubscribeRequest{Queue: "q"} }),
 		"LookupMessageRequest":      queue("LookupMessage", func() proto.Message { return &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c"} }),
+		"DeleteMessageRequest":      queue("DeleteMessage", func() proto.Message { return &queuev1.DeleteMessageRequest{Queue: "q", ClientId: "c"} }),
 		"PeekMessagesRequest":       queue("PeekMessages", func() proto.Message { return &queuev1.PeekMessagesRequest{Queue: "q"} }),
 		"ConfigureQueueRequest":     queue("ConfigureQueue", configure),
 		"ListQueuesRequest":         queue("ListQueues", func() proto.Message { return &queuev1.ListQueuesRequest{} }),

@@ -99,7 +99,7 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 			"CreateGroup": `{"group":"g"}`, "RedriveDeadLetters": `{"group":"g"}`, "Pop": `{}`, "ConfigureQueue": `{}`,
 			"SeekGroup": `{"to":"latest"}`, "PurgeDeadLetters": `{"all":true}`,
 		}[p.RPC[strings.LastIndexByte(p.RPC, '/')+1:]]
-		if strings.HasSuffix(path, "lookup") {
+		if strings.HasSuffix(path, "lookup") || strings.HasSuffix(p.RPC, "/DeleteMessage") {
 			path += "?client_id=c"
 		}
 
@@ -112,6 +112,6 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 		require.Equal(t, "other", op.GetTenant())
 		require.Equal(t, "key:stranger", op.GetActor())
 	}
-	require.Len(t, s.exchange.callers, 14)
+	require.Len(t, s.exchange.callers, 15)
 	require.False(t, slices.ContainsFunc(s.exchange.callers, func(c tenant.Caller) bool { return c.Tenant != "other" || c.Actor != "key:stranger" }))
 }

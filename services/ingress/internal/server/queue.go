@@ -73,6 +73,11 @@ func (s *queueService) LookupMessage(ctx context.Context, req *queuev1.LookupMes
 	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.LookupMessage)
 }
 
+// DeleteMessage is not asked of a second dispatcher where the message is named by its producer: another may have the name by then.
+func (s *queueService) DeleteMessage(ctx context.Context, req *queuev1.DeleteMessageRequest) (*queuev1.DeleteMessageResponse, error) {
+	return change(ctx, s.verbs, req.GetQueue(), req.GetClientId() == "", req, queuev1.QueueServiceClient.DeleteMessage)
+}
+
 func (s *queueService) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequest) (*queuev1.PeekMessagesResponse, error) {
 	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.PeekMessages)
 }

@@ -508,6 +508,133 @@ func (x *MessageTrace) GetDeadLetterReason() string {
 	return ""
 }
 
+// DeleteMessageRequest names a message by its producer's id, or by the id that the push was answered.
+type DeleteMessageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Goes with client_id.
+	Partition string `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The newest message of that client id in the partition's log. Either this or message_id.
+	ClientId string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// A message id or a pending id.
+	MessageId     string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteMessageRequest) Reset() {
+	*x = DeleteMessageRequest{}
+	mi := &file_postrider_queue_v1_inspect_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteMessageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteMessageRequest) ProtoMessage() {}
+
+func (x *DeleteMessageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_inspect_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteMessageRequest.ProtoReflect.Descriptor instead.
+func (*DeleteMessageRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_inspect_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DeleteMessageRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *DeleteMessageRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *DeleteMessageRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *DeleteMessageRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+// DeleteMessageResponse says what was deleted, now or before.
+type DeleteMessageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the message was in the log; the pending id of one that never came.
+	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// The message waited for its time: it never comes.
+	Cancelled     bool `protobuf:"varint,2,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteMessageResponse) Reset() {
+	*x = DeleteMessageResponse{}
+	mi := &file_postrider_queue_v1_inspect_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteMessageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteMessageResponse) ProtoMessage() {}
+
+func (x *DeleteMessageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_inspect_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteMessageResponse.ProtoReflect.Descriptor instead.
+func (*DeleteMessageResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_inspect_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DeleteMessageResponse) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *DeleteMessageResponse) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
 var File_postrider_queue_v1_inspect_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
@@ -558,7 +685,17 @@ const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
 	"blocked_by\x18\t \x01(\tR\tblockedBy\x12$\n" +
 	"\x0edead_letter_id\x18\n" +
 	" \x01(\tR\fdeadLetterId\x12,\n" +
-	"\x12dead_letter_reason\x18\v \x01(\tR\x10deadLetterReason*\xdb\x01\n" +
+	"\x12dead_letter_reason\x18\v \x01(\tR\x10deadLetterReason\"\x86\x01\n" +
+	"\x14DeleteMessageRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x1b\n" +
+	"\tclient_id\x18\x03 \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x04 \x01(\tR\tmessageId\"T\n" +
+	"\x15DeleteMessageResponse\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
+	"\tcancelled\x18\x02 \x01(\bR\tcancelled*\xdb\x01\n" +
 	"\n" +
 	"TraceState\x12\x1b\n" +
 	"\x17TRACE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -583,23 +720,25 @@ func file_postrider_queue_v1_inspect_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_queue_v1_inspect_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_postrider_queue_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_postrider_queue_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_postrider_queue_v1_inspect_proto_goTypes = []any{
 	(TraceState)(0),               // 0: postrider.queue.v1.TraceState
 	(*PeekMessagesRequest)(nil),   // 1: postrider.queue.v1.PeekMessagesRequest
 	(*PeekedMessage)(nil),         // 2: postrider.queue.v1.PeekedMessage
 	(*PeekMessagesResponse)(nil),  // 3: postrider.queue.v1.PeekMessagesResponse
 	(*MessageTrace)(nil),          // 4: postrider.queue.v1.MessageTrace
-	nil,                           // 5: postrider.queue.v1.PeekedMessage.HeadersEntry
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*DeleteMessageRequest)(nil),  // 5: postrider.queue.v1.DeleteMessageRequest
+	(*DeleteMessageResponse)(nil), // 6: postrider.queue.v1.DeleteMessageResponse
+	nil,                           // 7: postrider.queue.v1.PeekedMessage.HeadersEntry
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_postrider_queue_v1_inspect_proto_depIdxs = []int32{
-	5, // 0: postrider.queue.v1.PeekedMessage.headers:type_name -> postrider.queue.v1.PeekedMessage.HeadersEntry
-	6, // 1: postrider.queue.v1.PeekedMessage.created_at:type_name -> google.protobuf.Timestamp
+	7, // 0: postrider.queue.v1.PeekedMessage.headers:type_name -> postrider.queue.v1.PeekedMessage.HeadersEntry
+	8, // 1: postrider.queue.v1.PeekedMessage.created_at:type_name -> google.protobuf.Timestamp
 	2, // 2: postrider.queue.v1.PeekMessagesResponse.messages:type_name -> postrider.queue.v1.PeekedMessage
 	0, // 3: postrider.queue.v1.MessageTrace.state:type_name -> postrider.queue.v1.TraceState
-	6, // 4: postrider.queue.v1.MessageTrace.lease_expires_at:type_name -> google.protobuf.Timestamp
-	6, // 5: postrider.queue.v1.MessageTrace.available_at:type_name -> google.protobuf.Timestamp
+	8, // 4: postrider.queue.v1.MessageTrace.lease_expires_at:type_name -> google.protobuf.Timestamp
+	8, // 5: postrider.queue.v1.MessageTrace.available_at:type_name -> google.protobuf.Timestamp
 	6, // [6:6] is the sub-list for method output_type
 	6, // [6:6] is the sub-list for method input_type
 	6, // [6:6] is the sub-list for extension type_name
@@ -619,7 +758,7 @@ func file_postrider_queue_v1_inspect_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_inspect_proto_rawDesc), len(file_postrider_queue_v1_inspect_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -29,6 +29,7 @@ const (
 	QueueService_Release_FullMethodName            = "/postrider.queue.v1.QueueService/Release"
 	QueueService_Subscribe_FullMethodName          = "/postrider.queue.v1.QueueService/Subscribe"
 	QueueService_LookupMessage_FullMethodName      = "/postrider.queue.v1.QueueService/LookupMessage"
+	QueueService_DeleteMessage_FullMethodName      = "/postrider.queue.v1.QueueService/DeleteMessage"
 	QueueService_PeekMessages_FullMethodName       = "/postrider.queue.v1.QueueService/PeekMessages"
 	QueueService_ConfigureQueue_FullMethodName     = "/postrider.queue.v1.QueueService/ConfigureQueue"
 	QueueService_ListQueues_FullMethodName         = "/postrider.queue.v1.QueueService/ListQueues"
@@ -80,6 +81,10 @@ type QueueServiceClient interface {
 	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id; with trace also where it
 	// stands in each group.
 	LookupMessage(ctx context.Context, in *LookupMessageRequest, opts ...grpc.CallOption) (*LookupMessageResponse, error)
+	// DeleteMessage takes one message away for everybody, by its message id or pending id, or by the client id its producer gave it: every group has settled it, a
+	// lease that holds it goes on without it, no group gets it again however it is moved or made, and nobody is shown it. A delayed message is cancelled: it never
+	// comes. Its bytes go with retention; dead letters stay. Deleting it again is answered the same.
+	DeleteMessage(ctx context.Context, in *DeleteMessageRequest, opts ...grpc.CallOption) (*DeleteMessageResponse, error)
 	// PeekMessages shows messages of one shard as they are in the log. Nobody gets a lease and nothing changes.
 	PeekMessages(ctx context.Context, in *PeekMessagesRequest, opts ...grpc.CallOption) (*PeekMessagesResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
@@ -204,6 +209,16 @@ func (c *queueServiceClient) LookupMessage(ctx context.Context, in *LookupMessag
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LookupMessageResponse)
 	err := c.cc.Invoke(ctx, QueueService_LookupMessage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *queueServiceClient) DeleteMessage(ctx context.Context, in *DeleteMessageRequest, opts ...grpc.CallOption) (*DeleteMessageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteMessageResponse)
+	err := c.cc.Invoke(ctx, QueueService_DeleteMessage_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -376,6 +391,10 @@ type QueueServiceServer interface {
 	// LookupMessage finds a message by the client id its producer gave it, while it is in the log, or by its message id or pending id; with trace also where it
 	// stands in each group.
 	LookupMessage(context.Context, *LookupMessageRequest) (*LookupMessageResponse, error)
+	// DeleteMessage takes one message away for everybody, by its message id or pending id, or by the client id its producer gave it: every group has settled it, a
+	// lease that holds it goes on without it, no group gets it again however it is moved or made, and nobody is shown it. A delayed message is cancelled: it never
+	// comes. Its bytes go with retention; dead letters stay. Deleting it again is answered the same.
+	DeleteMessage(context.Context, *DeleteMessageRequest) (*DeleteMessageResponse, error)
 	// PeekMessages shows messages of one shard as they are in the log. Nobody gets a lease and nothing changes.
 	PeekMessages(context.Context, *PeekMessagesRequest) (*PeekMessagesResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
@@ -437,6 +456,9 @@ func (UnimplementedQueueServiceServer) Subscribe(*SubscribeRequest, grpc.ServerS
 }
 func (UnimplementedQueueServiceServer) LookupMessage(context.Context, *LookupMessageRequest) (*LookupMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LookupMessage not implemented")
+}
+func (UnimplementedQueueServiceServer) DeleteMessage(context.Context, *DeleteMessageRequest) (*DeleteMessageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteMessage not implemented")
 }
 func (UnimplementedQueueServiceServer) PeekMessages(context.Context, *PeekMessagesRequest) (*PeekMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PeekMessages not implemented")
@@ -620,6 +642,24 @@ func _QueueService_LookupMessage_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(QueueServiceServer).LookupMessage(ctx, req.(*LookupMessageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _QueueService_DeleteMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteMessageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueueServiceServer).DeleteMessage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueueService_DeleteMessage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueueServiceServer).DeleteMessage(ctx, req.(*DeleteMessageRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -888,6 +928,10 @@ var QueueService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LookupMessage",
 			Handler:    _QueueService_LookupMessage_Handler,
+		},
+		{
+			MethodName: "DeleteMessage",
+			Handler:    _QueueService_DeleteMessage_Handler,
 		},
 		{
 			MethodName: "PeekMessages",

@@ -93,8 +93,8 @@ func (w *world) requests() []window.Request {
 
 func (w *world) request() window.Request {
 	t := w.t
-	kind := rapid.SampledFrom([]string{"pop", "pop", "pop", "settle", "settle", "settle", "renew", "release", "reclaim", "at", "trim"}).Draw(t, "kind")
-	if len(w.tokens) == 0 && kind != "pop" && kind != "at" && kind != "trim" {
+	kind := rapid.SampledFrom([]string{"pop", "pop", "pop", "settle", "settle", "settle", "renew", "release", "reclaim", "at", "delete", "trim"}).Draw(t, "kind")
+	if len(w.tokens) == 0 && kind != "pop" && kind != "at" && kind != "delete" && kind != "trim" {
 		kind = "reclaim"
 	}
 	switch kind {
@@ -125,10 +125,13 @@ func (w *world) request() window.Request {
 		return r
 	case "trim":
 		return &window.Trim{To: w.log.Trim(window.Offset(rapid.IntRange(0, int(w.log.Head())).Draw(t, "trim")))}
-	case "at":
+	case "at", "delete":
 		if w.log.Head() > 0 {
 			off := window.Offset(rapid.IntRange(0, int(w.log.Head())-1).Draw(t, "offset"))
 			hash, _ := w.log.Hash(off)
+			if kind == "delete" {
+				return &window.Delete{Offset: off, Hash: hash}
+			}
 			return &window.SettleAt{Offset: off, Hash: hash, Verdict: rapid.SampledFrom([]window.Verdict{window.Ack, window.Reject}).Draw(t, "verdict")}
 		}
 	}

@@ -81,6 +81,8 @@ func (v *View) Plan(now DBTime, draw Draw, requests []Request) (Change, []Outcom
 			outcomes[i] = p.settle(r)
 		case *SettleAt:
 			outcomes[i] = p.settleAt(r)
+		case *Delete:
+			outcomes[i] = p.settleAt(&SettleAt{Offset: r.Offset, Hash: r.Hash, Verdict: Ack})
 		case *Renew:
 			outcomes[i] = p.renew(r)
 		case *Release:

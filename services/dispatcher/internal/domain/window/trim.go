@@ -111,7 +111,7 @@ func (p *planner) tell() Losses {
 func (p *planner) active(requests []Request) bool {
 	return slices.ContainsFunc(requests, func(r Request) bool {
 		switch r.(type) {
-		case *Reclaim, *Trim, *Drop:
+		case *Reclaim, *Trim, *Drop, *Delete:
 			return false
 		}
 		return true

@@ -104,7 +104,7 @@ type RetryRow struct {
 	LastError     string
 }
 
-// Request is one wish laid before Plan: *Pop, *Settle, *SettleAt, *Renew, *Release, *Reclaim, *Trim, *Seek or *Drop.
+// Request is one wish laid before Plan: *Pop, *Settle, *SettleAt, *Delete, *Renew, *Release, *Reclaim, *Trim, *Seek or *Drop.
 type Request interface{ request() }
 
 // Pop asks for a lease over ready messages.
@@ -176,6 +176,13 @@ type SettleAt struct {
 	Reason  string
 }
 
+// Delete settles one message of the log because it is to be seen by nobody any more, whatever holds it: a lease loses it and goes on with what else it holds,
+// and what failed is forgotten. It is SettleAt, but says nothing of the group's being in use. Whoever seeks or begins anew later MUST name it in Seek.Deleted.
+type Delete struct {
+	Offset Offset
+	Hash   uint64
+}
+
 // Renew makes a lease last at least Lease from the commit on. It never shortens.
 type Renew struct {
 	Epoch Epoch
@@ -202,6 +209,7 @@ type Drop struct{ Force bool }
 func (*Pop) request()      {}
 func (*Settle) request()   {}
 func (*SettleAt) request() {}
+func (*Delete) request()   {}
 func (*Renew) request()    {}
 func (*Release) request()  {}
 func (*Reclaim) request()  {}

@@ -144,6 +144,9 @@ func (h *Hub) subscribe(ctx context.Context, caller tenant.Caller, w Wish) (*Sub
 		s := &Subscription{
 			hub: h, ctx: tenant.NewContext(context.WithoutCancel(ctx), caller), at: at, filter: w.Filter, timer: h.clk.NewTimer(h.cfg.Heartbeat), handed: h.clk.Now(),
 		}
+		for _, b := range log.GetShards() {
+			s.floor = append(s.floor, b.GetHead())
+		}
 		t, err := h.join(caller, w.Queue, log)
 		if err != nil {
 			s.timer.Stop()

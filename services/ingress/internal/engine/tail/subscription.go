@@ -19,6 +19,7 @@ type Subscription struct {
 	ctx    context.Context //nolint:containedctx // who asks; a page is read for it long after Subscribe has returned
 	at     []int64         // everything below was told or is not wanted, by shard
 	before []int64         // what at was before the last Next
+	floor  []int64         // where the log ended when the subscription began, by shard: see take
 	filter domain.Filter
 
 	live   bool
@@ -95,7 +96,8 @@ func (s *Subscription) next(ctx context.Context, stuck bool) (*Batch, error) {
 	}
 }
 
-// take returns the next chunk of the ring, or what to wait for when there is none. Neither means that the subscription is behind the ring.
+// take returns the next chunk of the ring, or what to wait for when there is none. Neither means that the subscription is behind the ring. What was in the log
+// before it began is read from the log, whatever the ring has: it may have been deleted since the ring got it.
 func (s *Subscription) take(stuck bool) (c *chunk, changed <-chan struct{}, over queuev1.ClosedReason) {
 	t := s.tail
 	t.mu.Lock()
@@ -106,7 +108,7 @@ func (s *Subscription) take(stuck bool) (c *chunk, changed <-chan struct{}, over
 			return nil, nil, queuev1.ClosedReason_CLOSED_REASON_SLOW
 		}
 	}
-	if !s.live && t.ring.covers(s.at) {
+	if !s.live && s.past(s.floor) && t.ring.covers(s.at) {
 		s.live, s.number = true, t.ring.first
 	}
 	switch {
@@ -173,13 +175,23 @@ const (
 	pageTimeout = 10 * time.Second
 )
 
-// behind returns the shard that has most between the subscription and the ring, -1 if none has any.
+// past says that the subscription is at a place or further, in every shard.
+func (s *Subscription) past(place []int64) bool {
+	for i := range s.at {
+		if s.at[i] < place[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// behind returns the shard that has most between the subscription and where the ring serves it, -1 if none has any.
 func (s *Subscription) behind() int {
 	s.tail.mu.Lock()
 	defer s.tail.mu.Unlock()
 	shard, most := -1, int64(0)
 	for i, start := range s.tail.ring.start() {
-		if d := start - s.at[i]; d > most {
+		if d := max(start, s.floor[i]) - s.at[i]; d > most {
 			shard, most = i, d
 		}
 	}

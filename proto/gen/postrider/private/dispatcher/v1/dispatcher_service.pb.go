@@ -320,7 +320,7 @@ func (x *ReadLogResponse) GetPage() *LogPage {
 	return nil
 }
 
-// LogPage is everything of one shard in [from, next).
+// LogPage is everything of one shard in [from, next) that was not deleted.
 type LogPage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Shard int32                  `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`

@@ -151,6 +151,8 @@ func (c *Checker) Check(r Record) {
 			c.settle(req, r.Outcomes[i])
 		case *window.SettleAt:
 			c.settleAt(req, r.Outcomes[i])
+		case *window.Delete:
+			c.settleAt(&window.SettleAt{Offset: req.Offset, Hash: req.Hash, Verdict: window.Ack}, r.Outcomes[i])
 		case *window.Renew:
 			c.renew(req, r.Outcomes[i])
 		case *window.Release:

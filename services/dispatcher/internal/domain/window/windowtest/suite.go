@@ -152,7 +152,11 @@ func (d *driver) requests(v *window.View) []window.Request {
 	}
 	var list []window.Request
 	for range 1 + d.rnd.IntN(3) {
-		switch kind := d.rnd.IntN(11); {
+		switch kind := d.rnd.IntN(12); {
+		case kind == 11 && d.log.Head() > 0:
+			off := window.Offset(d.rnd.Int64N(int64(d.log.Head())))
+			hash, _ := d.log.Hash(off)
+			list = append(list, &window.Delete{Offset: off, Hash: hash})
 		case kind == 10:
 			list = append(list, &window.Trim{To: d.log.Trim(v.Low() + window.Offset(d.rnd.IntN(300)))})
 		case kind < 4 || len(d.tokens) == 0:

@@ -38,6 +38,7 @@ type Log struct {
 type shard struct {
 	tail     int64
 	messages []*queuev1.SubscribedMessage // from offset 0 on
+	removed  map[int64]bool
 }
 
 // New returns an empty log of a queue with this id.
@@ -73,6 +74,16 @@ func (l *Log) Trim(shard int, below int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shards[shard].tail = max(l.shards[shard].tail, min(below, int64(len(l.shards[shard].messages))))
+}
+
+// Remove deletes one message.
+func (l *Log) Remove(shard int, at int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shards[shard].removed == nil {
+		l.shards[shard].removed = map[int64]bool{}
+	}
+	l.shards[shard].removed[at] = true
 }
 
 // Delete deletes the queue; under its name there is another one now, whose log is empty.
@@ -219,7 +230,9 @@ func (l *Log) page(shard int, from int64) *dispatcherv1.LogPage {
 		most = 4
 	}
 	for p.GetNext() < int64(len(s.messages)) && len(p.GetMessages()) < most {
-		p.Messages = append(p.Messages, s.messages[p.GetNext()])
+		if !s.removed[p.GetNext()] {
+			p.Messages = append(p.Messages, s.messages[p.GetNext()])
+		}
 		p.Next++
 	}
 	return p
