@@ -53,6 +53,8 @@ func (s *service) spoolReady(context.Context) error {
 		return nil
 	case state.DamagedFiles+state.Damage > 0:
 		return fmt.Errorf("the spool has %d damaged places; its files named *.damaged wait for somebody to look", state.Damage)
+	case state.Blocked > 0:
+		return fmt.Errorf("%d buffered requests of encrypted queues wait for a master key", state.Blocked)
 	case state.Away:
 		return fmt.Errorf("the database is away, %d requests are buffered", state.Records)
 	}

@@ -30,12 +30,11 @@ func withKeys(o fleet.Options, keys string) fleet.Options {
 }
 
 // atRest is all that the dispatchers' tables hold, as text, bytes in hex.
-func atRest(t *testing.T, f *fleet.Fleet) string {
+func atRest(t *testing.T, dsn string) (dump string) {
 	t.Helper()
-	conn, err := pg.Connect(t.Context(), f.DB.URL(), pg.Options{})
+	conn, err := pg.Connect(t.Context(), dsn, pg.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
-	var dump string
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT string_agg(query_to_xml(format('SELECT t::text FROM %I.%I t', t.table_schema, t.table_name),
 		true, false, '')::text, '') FROM information_schema.tables t WHERE t.table_schema IN ('dispatcher', 'audit')`).Scan(&dump))
 	return dump
@@ -66,7 +65,7 @@ func TestNothingOfAnEncryptedQueueIsAtRestInClearAndBothHostsReadIt(t *testing.T
 	require.Equal(t, []string{"giraffe-payload-2"}, payloads(dead))
 	_, err = dead.Reject(t.Context(), dead.Deliveries[0], "giraffe-reason")
 	require.NoError(t, err)
-	dump := atRest(t, f)
+	dump := atRest(t, f.DB.URL())
 
 	require.Contains(t, dump, "zebra")
 	require.NotContains(t, dump, "giraffe")

@@ -30,14 +30,14 @@ func newSpool(g *globals) *cobra.Command {
 						oldest = when(s.GetOldestAt().AsTime())
 					}
 					rows = append(rows, []any{
-						s.GetHost(), s.GetAddress(), s.GetState(), s.GetReason(), s.GetRecords(), oldest, bytesText(s.GetBytes()), bytesText(s.GetMaxBytes()),
+						s.GetHost(), s.GetAddress(), s.GetState(), s.GetReason(), s.GetRecords(), s.GetBlocked(), oldest, bytesText(s.GetBytes()), bytesText(s.GetMaxBytes()),
 						s.GetRefused(), s.GetDamage(),
 					})
 				}
 				if g.output == "json" {
 					return nil
 				}
-				header := []string{"Host", "Address", "State", "Reason", "Requests", "Oldest", "Size", "Most", "Refused", "Damage"}
+				header := []string{"Host", "Address", "State", "Reason", "Requests", "Blocked", "Oldest", "Size", "Most", "Refused", "Damage"}
 				return g.printTable("no dispatcher is in reach", header, rows)
 			})
 		},

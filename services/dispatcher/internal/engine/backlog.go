@@ -43,6 +43,9 @@ func (b *Backlog) Visit(e spool.Entry) error {
 
 // hashes are of the partitions of the accepted items, each once.
 func (s *spooledPush) hashes() []uint64 {
+	if len(s.keyedHashes) > 0 {
+		return s.keyedHashes
+	}
 	seen := make(map[uint64]bool, len(s.accepted))
 	out := make([]uint64, 0, len(s.accepted))
 	for _, i := range s.accepted {

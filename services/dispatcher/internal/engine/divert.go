@@ -23,7 +23,7 @@ var (
 	ErrSpoolDisk = errors.New("the disk of the spool refuses")
 
 	errUnknownQueue = errors.New("the database is away, and the queue is not known here")
-	errInClear      = errors.New("the spool keeps nothing of an encrypted queue")
+	errInClear      = errors.New("the request is sealed, and the queue that has the name now is in clear")
 	errDoubt        = errors.New("the database was lost while it committed")
 )
 
@@ -39,21 +39,21 @@ func (e *Engine) divert(p *push, parts []*part) {
 		refuse(ErrWouldBeBuffered)
 		return
 	}
-	if p.queue.Encrypted() { // what is on disk is in clear
-		refuse(&UnavailableError{Err: errInClear})
-		return
-	}
 	record := &spooledPush{tenant: p.tenant, at: e.clk.Now(), keyed: p.requestKey && !p.half, hash: p.requestHash, req: p.req, sought: soughtOf(p, parts)}
 	for _, it := range p.items {
 		record.accepted = append(record.accepted, it.index)
 	}
-	payload, err := record.encode()
+	s := e.spool
+	name, hashes := queueName{p.tenant, p.name}, p.hashes()
+	encode := record.encode
+	if p.queue.Encrypted() {
+		encode = func() ([]byte, error) { return record.encodeSealed(s.log.ID(), p.queue.Key(), hashes) }
+	}
+	payload, err := encode()
 	if err != nil {
 		refuse(err)
 		return
 	}
-	s := e.spool
-	name, hashes := queueName{p.tenant, p.name}, record.hashes()
 	s.backlog.add(name, hashes, len(payload)) // before it is there: nothing of its partitions may pass it
 	back := func() {
 		s.backlog.remove(name, hashes, len(payload))

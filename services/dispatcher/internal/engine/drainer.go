@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,17 +25,23 @@ type drainer struct {
 	lane  *flushLane // its statements; nobody runs it
 	after uint64     // everything up to it was drained
 	owed  int        // records of it that the mark on disk does not know of
+
+	held    map[queueName]*heldRecords
+	triedAt time.Time // when what is held was tried last
 }
 
 // drained is a push of the spool on its way into the log.
 type drained struct {
 	key     store.ServiceKey
+	seq     uint64
+	raw     []byte
 	record  *spooledPush
 	bytes   int
 	absent  bool   // it is left out of the flush: done before, or for what follows
 	done    bool   // it was done before
 	lost    bool   // its queue was deleted
 	refused string // why its queue does not take it
+	held    bool   // its queue's key is missing: it stays in the spool
 }
 
 // run drains until ctx ends.
@@ -80,6 +87,12 @@ func (d *drainer) step(ctx context.Context) bool {
 		d.peek()
 		return false
 	}
+	began := d.e.clk.Now()
+	if err := d.releaseHeld(ctx); err != nil {
+		d.e.trouble("drain what was held", err)
+		d.suspect(ctx, err, began.Add(-divertAfter))
+		return false
+	}
 	entries, err := d.log.Read(d.after, drainRecords, nearBytes)
 	if err != nil {
 		d.e.trouble("read the spool", err)
@@ -89,10 +102,13 @@ func (d *drainer) step(ctx context.Context) bool {
 		d.note(ctx)
 		d.draining.Store(false)
 		d.oldest.Store(0)
+		if _, oldest, found := d.firstHeld(); found {
+			d.oldest.Store(oldest.UnixMicro())
+		}
 		return false
 	}
 	d.draining.Store(true)
-	began := d.e.clk.Now()
+	began = d.e.clk.Now()
 	if err := d.drain(ctx, entries); err != nil {
 		d.e.trouble("drain", err)
 		d.suspect(ctx, err, began.Add(-divertAfter))
@@ -116,32 +132,58 @@ func (d *drainer) peek() {
 
 // drain brings a batch into the log and forgets it.
 func (d *drainer) drain(ctx context.Context, entries []spool.Entry) error {
-	ps := make([]*push, len(entries))
+	done, err := d.take(ctx, entries)
+	if err != nil {
+		return err
+	}
+	d.after = entries[len(entries)-1].Seq
+	d.finish(ctx, done)
+	return nil
+}
+
+// take brings records into the log and returns those that need no more work. The others are held.
+func (d *drainer) take(ctx context.Context, entries []spool.Entry) ([]*push, error) {
+	ps := make([]*push, 0, len(entries))
+	all := make([]*push, 0, len(entries))
 	for i, entry := range entries {
 		record, err := parseSpooled(entry.Payload)
 		if err != nil {
-			return err // it was read when the spool was opened, or written by us
+			return nil, err // it was read when the spool was opened, or written by us
 		}
 		if i == 0 {
 			d.oldest.Store(record.at.UnixMicro())
 		}
-		ps[i] = &push{
-			tenant: record.tenant, name: record.req.GetQueue(), req: record.req,
-			drained: &drained{record: record, bytes: len(entry.Payload), key: store.NewServiceKey(d.log.ID(), entry.Seq)},
+		p := &push{tenant: record.tenant, name: record.req.GetQueue(), req: record.req, drained: &drained{
+			record: record, bytes: len(entry.Payload), key: store.NewServiceKey(d.log.ID(), entry.Seq), seq: entry.Seq, raw: entry.Payload,
+		}}
+		all = append(all, p)
+		if d.keeps(queueName{p.tenant, p.name}) {
+			d.hold(p, nil)
+			continue
+		}
+		open, err := d.open(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if open {
+			ps = append(ps, p)
 		}
 	}
 	if err := d.bring(ctx, ps); err != nil {
-		return err
+		return nil, err
 	}
-	d.after = entries[len(entries)-1].Seq
-	d.owed += len(entries)
+	return slices.DeleteFunc(all, func(p *push) bool { return p.drained.held }), nil
+}
+
+// finish forgets records that need no more work.
+func (d *drainer) finish(ctx context.Context, ps []*push) {
+	d.owed += len(ps)
 	for _, p := range ps {
 		d.backlog.remove(queueName{p.tenant, p.name}, p.drained.record.hashes(), p.drained.bytes)
 	}
 	d.drained.Add(int64(len(ps)))
 	d.e.metrics.spoolDrained.Add(float64(len(ps)))
 	d.note(ctx)
-	return nil
 }
 
 // note moves the mark on disk up to what was drained, and forgets the keys of it. A disk that refuses is asked again when there is nothing else to do.
@@ -149,11 +191,17 @@ func (d *drainer) note(ctx context.Context) {
 	if d.owed == 0 {
 		return
 	}
-	if err := d.log.Drained(d.after, d.owed); err != nil {
+	upto, records := d.after, d.owed
+	if first, _, found := d.firstHeld(); found { // what is counted then is wrong until nothing is held
+		if upto, records = min(upto, first-1), 0; upto <= d.log.MarkedUpTo() {
+			return
+		}
+	}
+	if err := d.log.Drained(upto, records); err != nil {
 		d.e.log.Error("the spool's mark stays behind", zap.Error(err))
 		return
 	}
-	d.owed = 0
+	d.owed -= records
 	d.confirm(ctx)
 }
 
@@ -168,10 +216,9 @@ func (d *drainer) confirm(ctx context.Context) {
 
 // bring brings pushes into the log, each once, those of one partition in their order. An error says that some may not be there; all are to be brought again.
 func (d *drainer) bring(ctx context.Context, ps []*push) error {
-	for _, p := range ps {
-		if err := d.place(ctx, p); err != nil {
-			return err
-		}
+	ps, err := d.placeAll(ctx, ps)
+	if err != nil {
+		return err
 	}
 	for len(ps) > 0 {
 		now, later := withoutClashes(ps)
@@ -205,14 +252,36 @@ func (d *drainer) bring(ctx context.Context, ps []*push) error {
 				d.e.catalog.InvalidateQueue(p.tenant, p.name)
 			}
 		}
-		for _, p := range lost { // to the queue that has the name now
-			if err := d.place(ctx, p); err != nil {
-				return err
-			}
+		if lost, err = d.placeAll(ctx, lost); err != nil { // before the queue that has the name now
+			return err
 		}
 		ps = append(lost, later...)
 	}
 	return nil
+}
+
+// placeAll lays pushes before their queues and returns those that have one. Of the others, those whose key is missing are held, and what would come into a
+// queue in clear though it was sealed is set aside.
+func (d *drainer) placeAll(ctx context.Context, ps []*push) ([]*push, error) {
+	kept := make([]*push, 0, len(ps))
+	for _, p := range ps {
+		if d.keeps(queueName{p.tenant, p.name}) {
+			d.hold(p, nil)
+			continue
+		}
+		err := d.place(ctx, p)
+		switch {
+		case err == nil:
+			kept = append(kept, p)
+		case errors.Is(err, store.ErrKeyMissing):
+			d.hold(p, err)
+		case errors.Is(err, errInClear):
+			d.setAside(p, err)
+		default:
+			return nil, err
+		}
+	}
+	return kept, nil
 }
 
 // place lays a push before its queue.
@@ -222,6 +291,9 @@ func (d *drainer) place(ctx context.Context, p *push) error {
 	q, err := d.e.catalog.Queue(ctx, p.tenant, p.name, true)
 	if err == nil {
 		err = q.Usable()
+	}
+	if err == nil && !q.Encrypted() && len(p.drained.record.keyedHashes) > 0 {
+		err = errInClear
 	}
 	if err == nil {
 		p.drained.lost = false

@@ -184,7 +184,7 @@ func (w *drainWork) refused() []store.Refused {
 
 func refusal(p *push, it *pushItem, reason string) store.Refused {
 	r := store.Refused{
-		Tenant: p.tenant, QueueID: p.queue.ID, Shard: p.queue.Shards[it.shard], PartitionHash: it.frame.Hash, Reason: reason,
+		Tenant: p.tenant, QueueID: p.queue.ID, Shard: p.queue.Shards[it.shard], PartitionHash: it.frame.Hash, Reason: reason, Key: p.queue.Key(),
 	}
 	fill(&r.Message, p.req.GetItems()[it.index])
 	return r

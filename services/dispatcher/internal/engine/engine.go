@@ -170,7 +170,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		run.Part{Name: "views", Run: e.views.run},
 		run.Part{Name: "depths", Run: e.depths.run})
 	if e.spool != nil {
-		d := &drainer{spooler: e.spool, lane: newFlushLane(e)}
+		d := &drainer{spooler: e.spool, lane: newFlushLane(e), held: map[queueName]*heldRecords{}}
 		parts = append(parts, run.Part{Name: "drainer", Run: d.run})
 		e.running.Go(func() { _ = e.spool.log.Run(e.base) }) // it never fails, and writes what the lanes still give it
 	}

@@ -104,6 +104,10 @@ func (m *metrics) watch(reg prometheus.Registerer, e *Engine) {
 	stat("spool_damage", "Places of the spool where acknowledged bytes could not be read.", func(s spool.Stats) float64 { return float64(s.Damage) })
 	stat("spool_damaged_files", "Files of the spool that are kept because of damage.", func(s spool.Stats) float64 { return float64(s.DamagedFiles) })
 	stat("spool_failures", "Writes and fsyncs of the spool that failed since the start.", func(s spool.Stats) float64 { return float64(s.Failures) })
+	gauge("spool_blocked_records", "Of the requests in the spool, those of encrypted queues whose key is missing here.", func() float64 {
+		state, _ := e.Spool()
+		return float64(state.Blocked)
+	})
 	gauge("spool_oldest_seconds", "Age of the oldest request in the spool.", e.spool.age)
 	gauge("database_away", "1 while pushes go to the spool because the database is away.", func() float64 {
 		if e.spool.isAway() {

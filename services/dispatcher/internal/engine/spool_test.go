@@ -35,12 +35,18 @@ type spooling struct {
 
 func newSpooling(t *testing.T, url string, disk *spooltest.Disk, mode *atomic.Bool, maxBytes int64) *spooling {
 	t.Helper()
+	return newSpoolingWith(t, url, disk, mode, maxBytes, "")
+}
+
+// newSpoolingWith is newSpooling with master keys.
+func newSpoolingWith(t *testing.T, url string, disk *spooltest.Disk, mode *atomic.Bool, maxBytes int64, keys string) *spooling {
+	t.Helper()
 	s := &spooling{c: &cutter{}, disk: disk, mode: mode}
 	backlog := engine.NewBacklog()
 	var err error
 	s.log, err = spool.Open(disk, spool.Options{MaxBytes: maxBytes, Log: zap.NewNop()}, backlog.Visit)
 	require.NoError(t, err)
-	s.node = newNode(t, url, nodeOptions{pool: s.c.pool, parts: func(p *engine.Parts) {
+	s.node = newNode(t, url, nodeOptions{pool: s.c.pool, keys: keys, parts: func(p *engine.Parts) {
 		p.Spool, p.Backlog = s.log, backlog
 		p.Maintenance = func() (on, known bool) { return mode.Load(), true }
 	}})

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -26,6 +27,9 @@ type spooledPush struct {
 	accepted []int          // indexes of items, growing
 	sought   []store.Sought // flushes with which it may have got into the log
 	req      *queuev1.PushRequest
+
+	keyedHashes []uint64      // of the partitions, where the queue is encrypted
+	sealed      *sealedRecord // of an encrypted queue, until it is opened; then req names the queue only
 }
 
 // maxIndex is no less than any index of an item in a request.
@@ -34,6 +38,9 @@ const maxIndex = 1 << 16
 var errSpooled = errors.New("the record is none that this dispatcher understands")
 
 func (s *spooledPush) encode() ([]byte, error) {
+	if s.sealed != nil {
+		return slices.Concat(s.sealed.header, s.sealed.body), nil
+	}
 	b := []byte{spooledVersion, 0}
 	if s.keyed {
 		b[1] = 1
@@ -63,8 +70,11 @@ func (s *spooledPush) encode() ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(b, req)
 }
 
-// parseSpooled reads what encode wrote.
+// parseSpooled reads what encode, or encodeSealed, wrote.
 func parseSpooled(b []byte) (*spooledPush, error) {
+	if len(b) > 0 && b[0] == sealedVersion {
+		return parseSealed(b)
+	}
 	if len(b) < 2 || b[0] != spooledVersion || b[1] > 1 {
 		return nil, errSpooled
 	}

@@ -1,14 +1,17 @@
 package engine
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
 
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/spool"
 	"postrider.dev/services/dispatcher/internal/store"
 )
@@ -46,6 +49,11 @@ func FuzzParseSpooled(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(raw)
 	f.Add([]byte{1, 0, 0, 0})
+	key, err := seal.NewKey(1, 2, make([]byte, seal.KeyBytes))
+	require.NoError(f, err)
+	sealed, err := aSpooledPush().encodeSealed(spool.ID{}, key, []uint64{1})
+	require.NoError(f, err)
+	f.Add(sealed)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s, err := parseSpooled(raw)
 		if err != nil {
@@ -87,4 +95,46 @@ func TestTheBacklogTellsPartitionsApartUntilThereAreTooMany(t *testing.T) {
 	b.remove(name, []uint64{2}, 10)
 	require.False(t, b.holds(pushTo(5)))
 	require.Zero(t, b.records.Load()+b.bytes.Load()+int64(b.held))
+}
+
+func TestASealedRecordShowsNothingAndOpensInItsSpoolWithItsKeyOnly(t *testing.T) {
+	t.Parallel()
+	keyOf := func(id int32) *seal.Key {
+		k, err := seal.NewKey(1, id, make([]byte, seal.KeyBytes))
+		require.NoError(t, err)
+		return k
+	}
+	in := spool.ID{1}
+	rapid.Check(t, func(t *rapid.T) {
+		want := aSpooledPush()
+		want.req.Items[0].Payload = []byte("giraffe" + rapid.String().Draw(t, "payload"))
+		raw, err := want.encodeSealed(in, keyOf(7), []uint64{11, 12})
+		require.NoError(t, err)
+		require.NotContains(t, string(raw), "giraffe")
+		s, err := parseSpooled(raw)
+		require.NoError(t, err)
+		require.Equal(t, []uint64{11, 12}, s.hashes())
+		require.Equal(t, want.at.UnixMicro(), s.at.UnixMicro())
+		again, err := s.encode()
+		require.NoError(t, err)
+		require.Equal(t, raw, again)
+
+		got, err := s.open(in, keyOf(7))
+		require.NoError(t, err)
+		require.Equal(t, []uint64{11, 12}, got.hashes())
+		require.True(t, proto.Equal(want.req.GetItems()[0], got.req.GetItems()[0]))
+		_, err = s.open(spool.ID{2}, keyOf(7))
+		require.ErrorIs(t, err, seal.ErrAltered)
+		_, err = s.open(in, keyOf(8))
+		require.ErrorIs(t, err, seal.ErrAltered)
+
+		altered := bytes.Clone(raw)
+		altered[rapid.IntRange(1, len(raw)-1).Draw(t, "at")] ^= byte(rapid.IntRange(1, 255).Draw(t, "by"))
+		if s, err = parseSpooled(altered); err == nil {
+			_, err = s.open(in, keyOf(7))
+			require.ErrorIs(t, err, seal.ErrAltered)
+			return
+		}
+		require.ErrorIs(t, err, errSpooled)
+	})
 }

@@ -47,6 +47,7 @@ type spooler struct {
 	oldest    atomic.Int64 // when the oldest record was accepted, Unix microseconds; 0: not known
 	drained   atomic.Int64
 	refusedOf atomic.Int64
+	blocked   atomic.Int64 // records that are held because the key of their queue is missing
 }
 
 func newSpooler(e *Engine, parts Parts) *spooler {
@@ -265,6 +266,7 @@ type SpoolState struct {
 	Away, Maintenance, Draining bool
 	OldestAt                    time.Time // zero: nothing, or not known yet
 	Drained, Refused            int64
+	Blocked                     int64 // of the records: those whose queue's key is missing here
 }
 
 // Spool returns the state of the spool; false if there is none.
@@ -275,6 +277,9 @@ func (e *Engine) Spool() (SpoolState, bool) {
 	}
 	out := SpoolState{
 		Stats: s.log.Stats(), Away: s.away.Load(), Maintenance: e.inMaintenance(), Draining: s.draining.Load(), Drained: s.drained.Load(), Refused: s.refusedOf.Load(),
+	}
+	if out.Blocked = s.blocked.Load(); out.Blocked > 0 {
+		out.Records = int(s.backlog.records.Load()) // others are drained beside them, which the log does not know
 	}
 	if at := s.oldest.Load(); at != 0 && out.Records > 0 {
 		out.OldestAt = time.UnixMicro(at)

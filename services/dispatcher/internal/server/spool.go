@@ -13,6 +13,7 @@ const (
 	spoolIdle      = "idle"
 	spoolBuffering = "buffering"
 	spoolDraining  = "draining"
+	spoolBlocked   = "blocked"
 
 	becauseAway        = "outage"
 	becauseMaintenance = "maintenance"
@@ -26,13 +27,15 @@ func (x *Exchange) GetSpool(context.Context, *dispatcherv1.GetSpoolRequest) (*di
 	}
 	out := &adminv1.Spool{
 		Host: x.host, State: spoolIdle, Bytes: s.Bytes, MaxBytes: s.MaxBytes, Records: int64(s.Records), OldestAt: instant(s.OldestAt),
-		Drained: s.Drained, Refused: s.Refused, Damage: int32(s.Damage), DamagedFiles: int32(s.DamagedFiles),
+		Drained: s.Drained, Refused: s.Refused, Damage: int32(s.Damage), DamagedFiles: int32(s.DamagedFiles), Blocked: s.Blocked,
 	}
 	switch {
 	case s.Away:
 		out.State, out.Reason = spoolBuffering, becauseAway
 	case s.Maintenance:
 		out.State, out.Reason = spoolBuffering, becauseMaintenance
+	case s.Blocked > 0 && s.Blocked >= int64(s.Records):
+		out.State = spoolBlocked
 	case s.Records > 0:
 		out.State = spoolDraining
 	}

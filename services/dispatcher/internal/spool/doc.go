@@ -7,6 +7,7 @@
 //	mark              spool id, the last sequence number that was drained and the last that was acknowledged then; replaced whole
 //	<sequence>.spool  a file of records, named by the first sequence number it may hold
 //	mark.new         the place of the next mark, taken beforehand: a full disk does not keep the spool from noting what is drained, and so from getting emptier
+//	*.record.damaged  one record that was whole and that nobody could use, set aside
 //	*.damaged         a file in which acknowledged bytes could not be read, kept for people once its readable records are drained
 //
 // A file begins with a header: spool id, salt, its first sequence number, and the last sequence number that was acknowledged before. A record is a magic

@@ -20,6 +20,7 @@ const (
 	damaged    = ".damaged"
 	markName   = "mark"
 	markTemp   = "mark.new"
+	asideTemp  = "aside.new"
 	lockName   = "LOCK"
 	nameDigits = 20
 )

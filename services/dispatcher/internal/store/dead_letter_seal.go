@@ -30,7 +30,7 @@ func keptOf(d *window.DeadLetter, c *window.Change) kept {
 		return x
 	}
 	if c.Private {
-		return sealedOf(d, c.Key)
+		return sealedOf(d.ID, cleanText(d.LastError), m, c.Key)
 	}
 	partition := cleanText(m.Partition)
 	x.partition, x.clientID, x.contentType = &partition, cleanText(m.ClientID), cleanText(m.ContentType)
@@ -39,13 +39,13 @@ func keptOf(d *window.DeadLetter, c *window.Change) kept {
 }
 
 // sealedOf keeps a message of an encrypted queue. The payload is apart, so that a list need not read it.
-func sealedOf(d *window.DeadLetter, key *seal.Key) kept {
-	rest := *d.Snapshot
+func sealedOf(id DeadLetterID, lastError string, m *message.Message, key *seal.Key) kept {
+	rest := *m
 	rest.Payload = nil
 	return kept{
 		partition: new(string), key: key.ID(),
-		headers: key.Seal(ofLetter(d.ID), message.AppendFrame(appendText(nil, cleanText(d.LastError)), &rest)),
-		payload: key.Seal(ofPayload(d.ID), d.Snapshot.Payload),
+		headers: key.Seal(ofLetter(id), message.AppendFrame(appendText(nil, lastError), &rest)),
+		payload: key.Seal(ofPayload(id), m.Payload),
 	}
 }
 

@@ -107,9 +107,9 @@ DELETE FROM dispatcher.service_keys WHERE key >= @first::uuid AND key <= @last::
 
 -- name: put_refused
 INSERT INTO dispatcher.dead_letters (id, tenant_id, queue_id, group_id, group_name, shard_id, "offset", partition_hash, partition, client_id,
-    content_type, headers, payload, deliveries, failures, reason, last_error, failed_at)
+    content_type, headers, payload, deliveries, failures, reason, last_error, failed_at, key_id)
 SELECT d.id, d.tenant_id, d.queue_id, 0, '', d.shard_id, -1, d.partition_hash, d.partition, d.client_id,
-    d.content_type, d.headers, d.payload, 0, 0, 'refused', d.reason, dispatcher.clock()
+    d.content_type, d.headers, d.payload, 0, 0, 'refused', d.reason, dispatcher.clock(), d.key_id
 FROM unnest(@ids::uuid[], @tenants::text[], @queues::bigint[], @shards::bigint[], @hashes::bigint[], @partitions::text[], @client_ids::text[],
-    @content_types::text[], @headers::bytea[], @payloads::bytea[], @reasons::text[])
-    AS d(id, tenant_id, queue_id, shard_id, partition_hash, partition, client_id, content_type, headers, payload, reason);
+    @content_types::text[], @headers::bytea[], @payloads::bytea[], @reasons::text[], @key_ids::int[])
+    AS d(id, tenant_id, queue_id, shard_id, partition_hash, partition, client_id, content_type, headers, payload, reason, key_id);

@@ -18,6 +18,9 @@ import (
 // never dropped, dead-lettered or written in clear.
 var ErrKeyMissing = errors.New("the encryption key is missing")
 
+// ErrKeyGone says that the key is not there any more: it went with its queue, and what is encrypted with it opens never again. It matches ErrKeyMissing too.
+var ErrKeyGone = errors.New("the encryption key was deleted")
+
 // purposes of keys, as they are stored.
 const (
 	keyOfNames = "names"
@@ -103,10 +106,16 @@ func (s *Store) dataKeys(ctx context.Context, on querier, ids []int32) (map[int3
 	}
 	for _, id := range absent {
 		if out[id] == nil {
-			return nil, fmt.Errorf("there is no key %d: %w", id, ErrKeyMissing)
+			return nil, fmt.Errorf("there is no key %d: %w: %w", id, ErrKeyMissing, ErrKeyGone)
 		}
 	}
 	return out, nil
+}
+
+// DataKey returns the data key of that id. The error matches ErrKeyMissing where it cannot be unwrapped here, and ErrKeyGone too where there is none.
+func (s *Store) DataKey(ctx context.Context, id int32) (*seal.Key, error) {
+	keys, err := s.dataKeys(ctx, s.db, []int32{id})
+	return keys[id], err
 }
 
 func (s *Store) readKeys(ctx context.Context, on querier, statement string, args ...any) ([]seal.Wrapped, error) {

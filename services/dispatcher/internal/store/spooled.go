@@ -12,6 +12,7 @@ import (
 
 	"postrider.dev/pkg/tenant"
 	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/seal"
 )
 
 // ServiceKey names a piece of work of one of our own services: its owner, and a number of the owner's own that grows.
@@ -34,6 +35,7 @@ type Refused struct {
 	Shard         message.ShardID // where it would have gone
 	PartitionHash uint64
 	Reason        string
+	Key           *seal.Key // of an encrypted queue
 }
 
 // SpooledAsk is what FlushSpooled looks up under the locks.
@@ -168,7 +170,7 @@ func (s *Store) queueRefused(batch *pgx.Batch, refused []Refused) {
 	}
 	ids, tenants, queues, shards, hashes := make([][16]byte, n), make([]string, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	partitions, clients, types, reasons := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-	headers, payloads := make([][]byte, n), make([][]byte, n)
+	headers, payloads, keys := make([][]byte, n), make([][]byte, n), make([]int32, n)
 	for i := range refused {
 		r := &refused[i]
 		id, err := uuid.NewV7()
@@ -176,10 +178,17 @@ func (s *Store) queueRefused(batch *pgx.Batch, refused []Refused) {
 			id = uuid.UUID{}
 		}
 		ids[i], tenants[i], queues[i], shards[i], hashes[i] = id, string(r.Tenant), r.QueueID, int64(r.Shard), int64(r.PartitionHash)
-		partitions[i], clients[i], types[i], reasons[i] = r.Partition, r.ClientID, r.ContentType, r.Reason
-		headers[i], payloads[i] = EncodeHeaders(r.Headers), notNil(r.Payload)
+		x := kept{
+			partition: &r.Partition, clientID: r.ClientID, contentType: r.ContentType, lastError: r.Reason,
+			headers: EncodeHeaders(r.Headers), payload: notNil(r.Payload),
+		}
+		if r.Key != nil {
+			x = sealedOf(DeadLetterID(id), r.Reason, &r.Message, r.Key)
+		}
+		partitions[i], clients[i], types[i], reasons[i] = *x.partition, x.clientID, x.contentType, x.lastError
+		headers[i], payloads[i], keys[i] = x.headers, x.payload, x.key
 	}
-	batch.Queue(s.sql.text("put_refused"), ids, tenants, queues, shards, hashes, partitions, clients, types, headers, payloads, reasons)
+	batch.Queue(s.sql.text("put_refused"), ids, tenants, queues, shards, hashes, partitions, clients, types, headers, payloads, reasons, keys)
 }
 
 // ConfirmServiceKeys forgets the keys of an owner up to its n-th: the owner has noted, for good, that they are done.

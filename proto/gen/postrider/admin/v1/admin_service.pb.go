@@ -1259,7 +1259,8 @@ type Spool struct {
 	Host  string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	// Address of the dispatcher.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// idle, buffering (new pushes are kept here), draining (what is here goes to the database), off (no folder was given) or unreachable.
+	// idle, buffering (new pushes are kept here), draining (what is here goes to the database), blocked (all of it waits for a key), off (no folder was
+	// given) or unreachable.
 	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	// Why new pushes are kept here: outage or maintenance; empty if they are not.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1274,8 +1275,10 @@ type Spool struct {
 	Drained int64 `protobuf:"varint,9,opt,name=drained,proto3" json:"drained,omitempty"`
 	Refused int64 `protobuf:"varint,10,opt,name=refused,proto3" json:"refused,omitempty"`
 	// Places where acknowledged bytes could not be read, and the files kept because of it.
-	Damage        int32 `protobuf:"varint,11,opt,name=damage,proto3" json:"damage,omitempty"`
-	DamagedFiles  int32 `protobuf:"varint,12,opt,name=damaged_files,json=damagedFiles,proto3" json:"damaged_files,omitempty"`
+	Damage       int32 `protobuf:"varint,11,opt,name=damage,proto3" json:"damage,omitempty"`
+	DamagedFiles int32 `protobuf:"varint,12,opt,name=damaged_files,json=damagedFiles,proto3" json:"damaged_files,omitempty"`
+	// Of records: those of encrypted queues whose key this host has not. They wait for it; others are drained beside them.
+	Blocked       int64 `protobuf:"varint,13,opt,name=blocked,proto3" json:"blocked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1394,6 +1397,13 @@ func (x *Spool) GetDamagedFiles() int32 {
 	return 0
 }
 
+func (x *Spool) GetBlocked() int64 {
+	if x != nil {
+		return x.Blocked
+	}
+	return 0
+}
+
 var File_postrider_admin_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
@@ -1476,7 +1486,7 @@ const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
 	"\x04mode\x18\x01 \x01(\v2\x18.postrider.admin.v1.ModeR\x04mode\"\x11\n" +
 	"\x0fGetSpoolRequest\"E\n" +
 	"\x10GetSpoolResponse\x121\n" +
-	"\x06spools\x18\x01 \x03(\v2\x19.postrider.admin.v1.SpoolR\x06spools\"\xda\x02\n" +
+	"\x06spools\x18\x01 \x03(\v2\x19.postrider.admin.v1.SpoolR\x06spools\"\xf4\x02\n" +
 	"\x05Spool\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -1490,7 +1500,8 @@ const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
 	"\arefused\x18\n" +
 	" \x01(\x03R\arefused\x12\x16\n" +
 	"\x06damage\x18\v \x01(\x05R\x06damage\x12#\n" +
-	"\rdamaged_files\x18\f \x01(\x05R\fdamagedFiles*K\n" +
+	"\rdamaged_files\x18\f \x01(\x05R\fdamagedFiles\x12\x18\n" +
+	"\ablocked\x18\r \x01(\x03R\ablocked*K\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_READ\x10\x01\x12\x0e\n" +
