@@ -28,13 +28,16 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 const addr = "mem:dispatcher"
 
 // start runs a dispatcher on the database until stop, or the test's end.
-func start(t *testing.T, url string) (env run.Env, stop func() error) {
+func start(t *testing.T, url string, change ...func(*dispatcher.Config)) (env run.Env, stop func() error) {
 	t.Helper()
 	env = runtest.New(t)
 	cfg := dispatcher.Defaults()
 	cfg.DatabaseURL = config.Secret(url)
 	cfg.Addr, cfg.AdminAddr, cfg.MeshhintAddr = addr, "mem:admin", ""
 	cfg.Migrate = false
+	for _, c := range change {
+		c(&cfg)
+	}
 	require.NoError(t, cfg.Validate())
 	stop = runtest.Go(t, func(ctx context.Context) error { return dispatcher.Run(ctx, cfg, env) })
 	return env, stop

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"postrider.dev/services/dispatcher/internal/domain/settled"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 )
 
@@ -53,6 +54,25 @@ func (e *engine) popWish() window.Request {
 	return p
 }
 
+// wantSeeks is about how often a group is moved in a history: the checker looks at the whole log each time.
+const wantSeeks = 25
+
+// seekWish moves a group, or one of its keys, to somewhere near the end of the log. It is planned under the lock and alone.
+func (e *engine) seekWish() window.Request {
+	e.arena.mu.RLock()
+	head := e.arena.log.Head()
+	e.arena.mu.RUnlock()
+	s := &window.Seek{To: head - window.Offset(e.rnd.Int64N(min(int64(head), 500)+1)), Deleted: &settled.Marks{}}
+	if s.Keyed = e.rnd.IntN(2) == 0; s.Keyed {
+		s.Hash = uint64(e.rnd.IntN(20))
+	}
+	return s
+}
+
+func (t *turn) seeks() bool {
+	return slices.ContainsFunc(t.requests, func(r window.Request) bool { _, ok := r.(*window.Seek); return ok })
+}
+
 // verdicts are about n messages of the lease, mostly good ones.
 func (e *engine) verdicts(c *consumer, n int) []window.Item {
 	open := slices.Clone(c.open)
@@ -82,7 +102,7 @@ type kinds struct {
 // wantKinds must have happened in a history that is to prove anything.
 func wantKinds() []string {
 	return []string{
-		"ack", "partial settlement", "nack", "reject", "late settlement", "repeated ack", "renew", "late renew", "release", "crash", "engine crash",
+		"ack", "partial settlement", "nack", "reject", "late settlement", "repeated ack", "renew", "late renew", "release", "crash", "engine crash", "seek", "seek of a key", "fenced lease",
 	}
 }
 
@@ -124,9 +144,22 @@ func (k *kinds) sawOutcome(c *consumer, wish window.Request, out window.Outcome)
 	}
 }
 
+// sawSeek notes of which kind a seek was, and whether somebody lost a lease by it.
+func (k *kinds) sawSeek(wish window.Request, out window.Outcome) {
+	if seek, ok := wish.(*window.Seek); ok {
+		k.saw(map[bool]string{false: "seek", true: "seek of a key"}[seek.Keyed])
+	}
+	if out.Leases > 0 {
+		k.saw("fenced lease")
+	}
+}
+
 // tell lets consumers know what came of their wishes.
 func (e *engine) tell(t *turn) {
 	outcomes := t.outcomes
+	if t.seeks() {
+		e.arena.kinds.sawSeek(t.requests[0], outcomes[0])
+	}
 	for i, c := range t.users {
 		e.arena.kinds.sawOutcome(c, t.requests[i], outcomes[i])
 		switch r := t.requests[i].(type) {
