@@ -12,9 +12,11 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
 
 // Domain is the ErrorInfo domain of our reasons.
@@ -25,6 +27,7 @@ const (
 	ReasonInternal             = "INTERNAL"
 	ReasonCanceled             = "CANCELLED"
 	ReasonDeadlineExceeded     = "DEADLINE_EXCEEDED"
+	ReasonUnreachable          = "UNAVAILABLE" // a part of ours did not answer
 	ReasonPayloadTooLarge      = "PAYLOAD_TOO_LARGE"
 	ReasonUnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE"
 	ReasonMethodNotAllowed     = "METHOD_NOT_ALLOWED"
@@ -40,8 +43,9 @@ type Error struct {
 	Meta       map[string]string // facts a client may act on; keys are snake_case
 	RetryAfter time.Duration     // > 0: when to try again
 
-	status int   // an HTTP status other than that of Code; 0 for none
-	cause  error // stays in the process
+	status int             // an HTTP status other than that of Code; 0 for none
+	cause  error           // stays in the process
+	detail []proto.Message // of a service's own; see WithDetail
 }
 
 // Error returns the reason, the field, the message and, for our own logs, the cause.
@@ -96,6 +100,17 @@ func (e *Error) WithCause(err error) *Error {
 	c.cause = err
 	return c
 }
+
+// WithDetail returns a copy of e that carries a message of the service's own contract, for those who know it: over gRPC among the details of the status. Over
+// HTTP the service writes it itself.
+func (e *Error) WithDetail(m proto.Message) *Error {
+	c := e.clone()
+	c.detail = append(slices.Clone(c.detail), m)
+	return c
+}
+
+// Details returns what WithDetail added.
+func (e *Error) Details() []proto.Message { return slices.Clone(e.detail) }
 
 func (e *Error) clone() *Error {
 	c := *e

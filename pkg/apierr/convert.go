@@ -11,6 +11,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -92,6 +93,9 @@ func (e *Error) GRPCStatus() *status.Status {
 	if e.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
 	}
+	for _, m := range e.detail {
+		details = append(details, protoadapt.MessageV1Of(m))
+	}
 	s := status.New(e.Code, e.Message)
 	if d, err := s.WithDetails(details...); err == nil {
 		return d
@@ -118,6 +122,8 @@ func FromStatus(s *status.Status) *Error {
 			}
 		case *errdetails.RetryInfo:
 			e.RetryAfter = max(d.GetRetryDelay().AsDuration(), 0)
+		case proto.Message: // of a type that this process knows
+			e.detail = append(e.detail, d)
 		}
 	}
 	if e.Reason == "" {
@@ -149,7 +155,7 @@ func foreign(e *Error, s *status.Status) *Error {
 		return Internal(s.Err())
 	}
 	if code == codes.Unavailable {
-		return Unavailable("UNAVAILABLE", "a part of the service cannot be reached", max(e.RetryAfter, time.Second)).WithCause(s.Err())
+		return Unavailable(ReasonUnreachable, "a part of the service cannot be reached", max(e.RetryAfter, time.Second)).WithCause(s.Err())
 	}
 	if code == codes.Canceled {
 		return Canceled("the request was cancelled").WithCause(s.Err())

@@ -174,7 +174,7 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 	if err != nil {
 		return err
 	}
-	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(control, s.engine.Catalog(), s.engine.Rates(), s.engine))
+	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(control, s.engine.Catalog(), s.engine.Rates(), s.engine, s.engine))
 	exchange := server.NewExchange(s.engine, s.engine, s.modes, s.env.Clock, s.env.Log, s.rpc.Draining())
 	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, exchange.On(s.cfg.Host()))
 	return nil

@@ -78,6 +78,8 @@ type Engine struct {
 	due      *dueWatch
 	spool    *spooler // nil: none
 
+	transactor *transactor
+
 	maintenance func() (on, known bool)
 
 	holderSuffix string // tells this process's leases from those of others
@@ -139,6 +141,7 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 	}
 	e.identity.connected.Store(1)
 	e.due = newDueWatch()
+	e.transactor = newTransactor()
 	e.base, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	e.draining, e.drain = context.WithCancel(e.base)
 	e.poller, e.alarm, e.views, e.depths = newPoller(e), newAlarm(e), newViews(e), newDepths(e)
@@ -168,7 +171,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		run.Part{Name: "poller", Run: e.poller.run},
 		run.Part{Name: "alarm", Run: e.alarm.run},
 		run.Part{Name: "views", Run: e.views.run},
-		run.Part{Name: "depths", Run: e.depths.run})
+		run.Part{Name: "depths", Run: e.depths.run},
+		run.Part{Name: "transactions", Run: e.transactor.run})
 	if e.spool != nil {
 		d := &drainer{spooler: e.spool, lane: newFlushLane(e), held: map[queueName]*heldRecords{}}
 		parts = append(parts, run.Part{Name: "drainer", Run: d.run})

@@ -33,6 +33,14 @@ type OutcomeUnknownError struct{ Err error }
 
 func (e *OutcomeUnknownError) Error() string { return "outcome of the push unknown: " + e.Err.Error() }
 
+// TransactUnknownError says that a transaction was committed, all of it, or that nothing of it was done, and that the database could not be asked in time.
+// Like OutcomeUnknownError it is not for trying again, but under the transaction's key.
+type TransactUnknownError struct{ Err error }
+
+func (e *TransactUnknownError) Error() string {
+	return "outcome of the transaction unknown: " + e.Err.Error()
+}
+
 // UnavailableError says that the database could not be reached, or could not do it in time. Of a push nothing was done. Whether a settlement or a pop took
 // effect may be unknown; each is safe to repeat.
 type UnavailableError struct{ Err error }

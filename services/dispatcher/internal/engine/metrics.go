@@ -22,6 +22,7 @@ type metrics struct {
 	queuedBytes, queued                 prometheus.Gauge
 	frontierStops, keyMissing, withheld prometheus.Counter
 	full, dropped                       prometheus.Counter
+	transacted, txRefused               prometheus.Counter
 	spooled, spoolDrained, spoolRefused prometheus.Counter
 }
 
@@ -71,6 +72,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		spooled:       count("messages_spooled_total", "Messages buffered on this host's disk."),
 		spoolDrained:  count("spool_drained_total", "Requests brought from the spool into the log."),
 		spoolRefused:  count("spool_refused_total", "Buffered messages that their queue did not take: they are dead letters."),
+		transacted:    count("transactions_total", "Transactions that were committed."),
+		txRefused:     count("transactions_refused_total", "Transactions of which nothing was done because an operation was refused."),
 		keyMissing:    count("encryption_key_missing_total", "Requests refused because the key of their encrypted queue is missing."),
 		withheld:      count("delayed_withheld_total", "Times that the due messages of a shard were left where they wait because one of them is damaged."),
 		frontierStops: count("frontier_stops_total", "Pops that got nothing although there are messages, because a bound of the view was reached."),

@@ -126,12 +126,7 @@ func (e *Engine) Ack(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) 
 
 // settle prepares to settle: the wishes are there, and to be submitted.
 func (e *Engine) settle(ctx context.Context, t tenant.ID, req *queuev1.AckRequest) (*settling, error) {
-	s := &settling{req: req, rest: req.GetAckRest()}
-	s.results = make([]*queuev1.AckResult, len(req.GetSettlements()))
-	s.where = make([]place, len(req.GetSettlements()))
-	for i, one := range req.GetSettlements() {
-		s.results[i] = &queuev1.AckResult{MessageId: one.GetMessageId()}
-	}
+	s := newSettling(req)
 	var err error
 	if req.GetLease() != "" {
 		err = e.settleLease(ctx, t, s)
@@ -142,6 +137,16 @@ func (e *Engine) settle(ctx context.Context, t tenant.ID, req *queuev1.AckReques
 		return nil, err
 	}
 	return s, nil
+}
+
+func newSettling(req *queuev1.AckRequest) *settling {
+	s := &settling{req: req, rest: req.GetAckRest()}
+	s.results = make([]*queuev1.AckResult, len(req.GetSettlements()))
+	s.where = make([]place, len(req.GetSettlements()))
+	for i, one := range req.GetSettlements() {
+		s.results[i] = &queuev1.AckResult{MessageId: one.GetMessageId()}
+	}
+	return s
 }
 
 // settleLease spreads settlements over the parts of a lease.
@@ -274,6 +279,11 @@ func (s *settling) finish() (*queuev1.AckResponse, error) {
 	if err := s.wait(); err != nil {
 		return nil, err
 	}
+	return s.answers()
+}
+
+// answers makes the answer of what was asked, once that is known.
+func (s *settling) answers() (*queuev1.AckResponse, error) {
 	stale, other := 0, 0
 	for i := range s.where {
 		p := s.where[i]

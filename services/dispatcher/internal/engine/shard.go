@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -94,6 +95,8 @@ func (s *shard) leave(g *gshard) {
 //	  |                        +---- more came meanwhile ------------------+
 //	  +----------------------------- nothing more -------------------------+
 //
+// A transaction, which needs several at once, takes them with claim, in the order of their ids: from idle at once, else when whoever is busy ends.
+//
 // There is one change in flight at most: it is made by whoever holds the busy state, and the view is touched by nobody else.
 type gshard struct {
 	id    window.GroupShardID
@@ -110,14 +113,15 @@ type gshard struct {
 	// wakeAt is when something of the view comes due (a retry, an expiry); 0 means never.
 	wakeAt atomic.Int64
 
-	mu      sync.Mutex // guards the next seven
+	mu      sync.Mutex // guards the next eight
 	closed  bool       // the engine has ended
 	state   gshardState
 	pending []*request
-	feed    bool // take parked pops into the next plan
-	stale   bool // the row was seen with another version: refresh before planning
-	singles int  // that many requests are planned one by one, to find the one at fault
-	reset   bool // another database answers: the view is of one that is gone
+	feed    bool            // take parked pops into the next plan
+	stale   bool            // the row was seen with another version: refresh before planning
+	singles int             // that many requests are planned one by one, to find the one at fault
+	reset   bool            // another database answers: the view is of one that is gone
+	claims  []chan struct{} // of who waits for the busy state, in order; each is closed when it is handed over
 
 	// Below belongs to the holder of the busy state.
 	view     *window.View
@@ -205,10 +209,47 @@ func (g *gshard) schedule() {
 	}
 }
 
-// release ends the busy state; what came meanwhile is queued.
+// claim waits for the busy state and takes it; the caller MUST release it. Whoever claims several does so in the order of their ids, so that no two wait for
+// each other.
+func (g *gshard) claim(ctx context.Context) error {
+	g.mu.Lock()
+	if g.closed || g.state == idle {
+		defer g.mu.Unlock()
+		if g.closed {
+			return ErrDraining
+		}
+		g.state = busy
+		return nil
+	}
+	turn := make(chan struct{})
+	g.claims = append(g.claims, turn)
+	g.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	at := slices.Index(g.claims, turn)
+	if at >= 0 {
+		g.claims = slices.Delete(g.claims, at, at+1)
+	}
+	g.mu.Unlock()
+	if at < 0 {
+		g.release() // it was handed over meanwhile
+	}
+	return context.Cause(ctx)
+}
+
+// release ends the busy state, or hands it over to who claims it; what came meanwhile is queued.
 func (g *gshard) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if len(g.claims) > 0 {
+		close(g.claims[0])
+		g.claims = g.claims[1:]
+		return
+	}
 	g.state = idle
 	if len(g.pending) > 0 || g.feed {
 		g.schedule()

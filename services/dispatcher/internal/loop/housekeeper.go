@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"postrider.dev/pkg/clock"
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 )
 
@@ -22,6 +23,8 @@ type coldStore interface {
 	Purge(ctx context.Context) (bool, error)
 	// TrimRequests forgets up to most control requests that were answered too long ago to be repeated, and returns how many.
 	TrimRequests(ctx context.Context, most int) (int, error)
+	// TrimTransactions is TrimRequests for requests of one method, the one of transactions, which are remembered for less long.
+	TrimTransactions(ctx context.Context, method string, most int) (int, error)
 }
 
 // keyTrimmer forgets idempotency keys that are older than any window.
@@ -55,6 +58,12 @@ func (h *Housekeeper) round(ctx context.Context) error {
 		}
 	}
 	err := untilFew(ctx, trimKeys, func() (int, error) { return h.keys.TrimKeys(ctx, queue.MaxIdempotencyWindow, trimKeys) })
+	if err != nil {
+		return err
+	}
+	err = untilFew(ctx, trimRequests, func() (int, error) {
+		return h.control.TrimTransactions(ctx, queuev1.QueueService_Transact_FullMethodName, trimRequests)
+	})
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,8 @@ type bench struct {
 	rates *catalog.Rates
 	clk   *clock.Fake
 	enc   *segment.Encoder
+
+	transactor transactor
 }
 
 func newBench(t *testing.T) *bench {
@@ -56,7 +58,7 @@ func newBench(t *testing.T) *bench {
 	cat, err := catalog.New(control, b.clk, catalog.Defaults())
 	require.NoError(t, err)
 	b.rates = catalog.NewRates(b.clk)
-	b.Queues = NewQueues(control, cat, b.rates, b.notes)
+	b.Queues = NewQueues(control, cat, b.rates, b.notes, &b.transactor)
 	return b
 }
 

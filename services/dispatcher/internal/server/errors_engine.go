@@ -21,6 +21,11 @@ const (
 	// ReasonLogReplaced is told where a reader has been further than the log goes.
 	ReasonLogReplaced = "LOG_REPLACED"
 	ReasonQueueFull   = "QUEUE_FULL"
+
+	// Of settlements.
+	reasonNotLeased = "NOT_LEASED"
+	reasonSettled   = "ALREADY_SETTLED"
+	reasonBehind    = "BEHIND_FAILED"
 )
 
 // spoolFullRetry is when there may be room again: the database has to come back first.
@@ -39,6 +44,11 @@ func engineError(err error) *apierr.Error {
 		wire.Reason = ReasonOutcomeUnknown
 		return wire.WithCause(err)
 	}
+	if _, ok := errors.AsType[*engine.TransactUnknownError](err); ok {
+		wire := apierr.DeadlineExceeded("the database was lost while it committed: all of the transaction was done, or nothing; under its idempotency key a repeat is safe")
+		wire.Reason = ReasonOutcomeUnknown
+		return wire.WithCause(err)
+	}
 	if _, ok := errors.AsType[*engine.UnavailableError](err); ok {
 		return apierr.Unavailable(ReasonDatabaseAway, "the database cannot be reached; the request may be repeated", time.Second).WithCause(err)
 	}
@@ -46,7 +56,7 @@ func engineError(err error) *apierr.Error {
 	case errors.Is(err, engine.ErrWouldBeBuffered):
 		return apierr.Unavailable(ReasonBuffering, "the push requires a commit and would only be buffered now; nothing was done", time.Second)
 	case errors.Is(err, engine.ErrMaintenance):
-		return apierr.Unavailable(ReasonMaintenance, "the fleet is in maintenance, and this dispatcher has no spool; nothing was done", spoolFullRetry)
+		return apierr.Unavailable(ReasonMaintenance, "the fleet is in maintenance, and what was pushed cannot be buffered; nothing was done", spoolFullRetry)
 	case errors.Is(err, engine.ErrSpoolFull):
 		return apierr.Unavailable(ReasonSpoolFull, "the database cannot take the push now and the spool is full; nothing was done", spoolFullRetry)
 	case errors.Is(err, engine.ErrSpoolDisk):

@@ -48,3 +48,9 @@ type Notifier interface {
 	// Appended says that messages were appended outside the engine's own flushes: wake pops that wait here, and hint others.
 	Appended(t tenant.ID, queue string, heads map[message.ShardID]message.Offset)
 }
+
+// Transactor does transactions. The requests it is given have been validated; it MUST NOT change them. Its errors are those of domain, store and engine.
+type Transactor interface {
+	// Transact does all of the request in one commit, once for the key, or nothing.
+	Transact(ctx context.Context, t tenant.ID, key string, req *queuev1.TransactRequest) (resp *queuev1.TransactResponse, replayed bool, err error)
+}

@@ -23,11 +23,13 @@ type Queues struct {
 	catalog *catalog.Catalog
 	rates   *catalog.Rates
 	notify  Notifier
+
+	transact Transactor
 }
 
 // NewQueues returns the service.
-func NewQueues(control *store.Control, cat *catalog.Catalog, rates *catalog.Rates, notify Notifier) *Queues {
-	return &Queues{control: control, catalog: cat, rates: rates, notify: notify}
+func NewQueues(control *store.Control, cat *catalog.Catalog, rates *catalog.Rates, notify Notifier, transact Transactor) *Queues {
+	return &Queues{control: control, catalog: cat, rates: rates, notify: notify, transact: transact}
 }
 
 // caller returns who an authenticated peer says is calling. Without one nothing is done.

@@ -187,8 +187,21 @@ type foundKey struct {
 // lockKeyed locks the shards and, in later statements, reads the keys and what more is asked. A shard that would take an append answers StatusNothing and
 // its head.
 func (s *Store) lockKeyed(ctx context.Context, conn *pgxpool.Conn, appends []KeyedAppend, more func(*pgx.Batch)) ([]Appended, lockedKeys, error) {
-	results := make([]Appended, len(appends))
-	at := lockedKeys{keys: make(map[KeyID]foundKey)}
+	results, at := make([]Appended, len(appends)), lockedKeys{keys: make(map[KeyID]foundKey)}
+	batch := &pgx.Batch{}
+	batch.Queue("begin")
+	s.queueLocks(batch, appends, results, &at)
+	if more != nil {
+		more(batch)
+	}
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, at, fmt.Errorf("lock shards: %w", err)
+	}
+	return results, at, nil
+}
+
+// queueLocks adds to the batch the locks of the shards of appends, in their order, and the reads of their keys; the answers go to results and at.
+func (s *Store) queueLocks(batch *pgx.Batch, appends []KeyedAppend, results []Appended, at *lockedKeys) {
 	shards, known := make([]int64, len(appends)), make([]int64, len(appends))
 	places := make(map[message.ShardID]int, len(appends))
 	var ids [][16]byte
@@ -200,8 +213,6 @@ func (s *Store) lockKeyed(ctx context.Context, conn *pgxpool.Conn, appends []Key
 			ids = append(ids, key.ID)
 		}
 	}
-	batch := &pgx.Batch{}
-	batch.Queue("begin")
 	batch.Queue(s.sql.text("lock_shards"), shards, known).Query(func(rows pgx.Rows) error {
 		r := Appended{}
 		var sealed bool
@@ -225,13 +236,6 @@ func (s *Store) lockKeyed(ctx context.Context, conn *pgxpool.Conn, appends []Key
 		})
 		return err
 	})
-	if more != nil {
-		more(batch)
-	}
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, at, fmt.Errorf("lock shards: %w", err)
-	}
-	return results, at, nil
 }
 
 // statesOf compares keys with what was found; what is older than the window counts as absent.

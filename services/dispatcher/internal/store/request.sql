@@ -18,3 +18,9 @@ SET body_hash = excluded.body_hash, answer = excluded.answer, rest = excluded.re
 DELETE FROM dispatcher.request_keys
 WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM dispatcher.request_keys WHERE created_at <= dispatcher.now() - @age::interval LIMIT @most));
+
+-- name: request_trim_method
+-- The same for requests of one method, which are many and are remembered for less long than others.
+DELETE FROM dispatcher.request_keys
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM dispatcher.request_keys WHERE created_at <= dispatcher.now() - @age::interval AND method = @method LIMIT @most));

@@ -110,13 +110,22 @@ func (state *State) scanRow(row pgx.Row) error {
 
 // readRest reads chunks, leases and retries, and ends the transaction if last says so. Chunks below the first unsettled offset have no row.
 func (s *Store) readRest(ctx context.Context, conn batcher, state *State, known window.Known, last string) error {
+	batch := &pgx.Batch{}
+	s.queueRest(batch, state, known)
+	if last != "" {
+		batch.Queue(last)
+	}
+	return conn.SendBatch(ctx, batch).Close()
+}
+
+// queueRest adds the reads of readRest to the batch.
+func (s *Store) queueRest(batch *pgx.Batch, state *State, known window.Known) {
 	id := state.Row.ID
 	if known.Version > state.Row.Version {
 		known = window.Known{} // the database was restored to an earlier state
 	}
 	state.ChunksKept = known.Version > 0 && state.chunksVersion <= known.Version
 	state.RetriesKept = known.Version > 0 && state.retriesVersion <= known.Version
-	batch := &pgx.Batch{}
 	if !state.ChunksKept {
 		first := pairKey(id, uint64(state.Row.Low/settled.ChunkLen))
 		batch.Queue(s.sql.text("chunks"), first, pairKey(id, lastOfPair)).Query(state.scanChunks)
@@ -133,10 +142,6 @@ func (s *Store) readRest(ctx context.Context, conn batcher, state *State, known 
 	}
 	from := max(state.Row.LeaseLow, known.Version+1)
 	batch.Queue(s.sql.text("leases"), pairKey(id, uint64(lease.MakeEpoch(from, 0))), pairKey(id, lastOfPair)).Query(state.scanLeases)
-	if last != "" {
-		batch.Queue(last)
-	}
-	return conn.SendBatch(ctx, batch).Close()
 }
 
 func (state *State) scanChunks(rows pgx.Rows) error {

@@ -64,6 +64,7 @@ func queuePolicies() []Policy {
 		hot(one+"/ack", "Ack"),
 		hot(one+"/renew", "Renew"),
 		hot(one+"/release", "Release"),
+		hot("/v1/transactions", "Transact"),
 		{Method: "GET", Pattern: one + "/subscribe", RPC: queueRPC + "Subscribe", Via: ViaHandler, Area: AreaQueue, Role: tenant.Read},
 		control("GET", one+"/messages/lookup", "LookupMessage", tenant.Read),
 		control("DELETE", one+"/messages", "DeleteMessage", tenant.Write),

@@ -4,21 +4,22 @@ import "time"
 
 // Limits of the surface (DESIGN 16).
 const (
-	NameBytes    = 255
-	MaxItems     = 1000
-	HeaderPairs  = 64
-	HeaderBytes  = 8 << 10
-	PayloadBytes = 16 << 20
-	RequestBytes = 32 << 20
-	PopBytes     = 4 << 20 // of an answer, unless max_bytes says else
-	ReasonBytes  = 1 << 10
-	TokenBytes   = 4 << 10
-	MaxLease     = 12 * time.Hour
-	MaxWait      = 60 * time.Second
-	maxWindow    = 7 * 24 * time.Hour
-	MaxDelivery  = 366 * 24 * time.Hour // how far ahead a message may be delivered
-	maxRetention = 10 * 365 * 24 * time.Hour
-	maxQueueSize = 1 << 50
+	NameBytes     = 255
+	MaxItems      = 1000
+	MaxOperations = 100 // of a transaction
+	HeaderPairs   = 64
+	HeaderBytes   = 8 << 10
+	PayloadBytes  = 16 << 20
+	RequestBytes  = 32 << 20
+	PopBytes      = 4 << 20 // of an answer, unless max_bytes says else
+	ReasonBytes   = 1 << 10
+	TokenBytes    = 4 << 10
+	MaxLease      = 12 * time.Hour
+	MaxWait       = 60 * time.Second
+	maxWindow     = 7 * 24 * time.Hour
+	MaxDelivery   = 366 * 24 * time.Hour // how far ahead a message may be delivered
+	maxRetention  = 10 * 365 * 24 * time.Hour
+	maxQueueSize  = 1 << 50
 )
 
 // Rules is the one table of what the fields of the surface may hold: each field of each request has a line. It returns a fresh copy.
@@ -37,6 +38,8 @@ func Rules() []Rule {
 		"Settlement":                settlementRules(),
 		"RenewRequest":              {name("queue"), required(token("lease")), span("duration", time.Second, MaxLease)},
 		"ReleaseRequest":            {name("queue"), required(token("lease")), list("message_ids", 0, MaxItems)},
+		"TransactRequest":           {list("operations", 1, MaxOperations)},
+		"TransactOperation":         {nested("push"), nested("ack")},
 		"SubscribeRequest":          subscribeRules(),
 		"LookupMessageRequest":      lookupRules(),
 		"DeleteMessageRequest":      {name("queue"), optional(name("partition")), optional(name("client_id")), token("message_id")},

@@ -32,6 +32,8 @@ func across(m proto.Message) *domain.Violation {
 		return acrossPurge(req)
 	case *queuev1.SeekGroupRequest:
 		return acrossSeek(req)
+	case *queuev1.TransactRequest:
+		return acrossTransact(req)
 	}
 	return nil
 }

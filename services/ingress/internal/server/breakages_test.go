@@ -224,11 +224,14 @@ func roots() map[string]root {
 		return &queuev1.ConfigureQueueRequest{Queue: "q", Options: &queuev1.QueueOptions{}}
 	}
 	out := map[string]root{
-		"PushRequest":               queue("Push", push),
-		"PopRequest":                queue("Pop", pop),
-		"AckRequest":                queue("Ack", ack),
-		"RenewRequest":              queue("Renew", func() proto.Message { return &queuev1.RenewRequest{Queue: "q", Lease: "l"} }),
-		"ReleaseRequest":            queue("Release", func() proto.Message { return &queuev1.ReleaseRequest{Queue: "q", Lease: "l"} }),
+		"PushRequest":    queue("Push", push),
+		"PopRequest":     queue("Pop", pop),
+		"AckRequest":     queue("Ack", ack),
+		"RenewRequest":   queue("Renew", func() proto.Message { return &queuev1.RenewRequest{Queue: "q", Lease: "l"} }),
+		"ReleaseRequest": queue("Release", func() proto.Message { return &queuev1.ReleaseRequest{Queue: "q", Lease: "l"} }),
+		"TransactRequest": queue("Transact", func() proto.Message {
+			return &queuev1.TransactRequest{Operations: []*queuev1.TransactOperation{{Push: push().(*queuev1.PushRequest)}}}
+		}),
 		"SubscribeRequest":          queue("Subscribe", func() proto.Message { return &queuev1.SubscribeRequest{Queue: "q"} }),
 		"LookupMessageRequest":      queue("LookupMessage", func() proto.Message { return &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c"} }),
 		"DeleteMessageRequest":      queue("DeleteMessage", func() proto.Message { return &queuev1.DeleteMessageRequest{Queue: "q", ClientId: "c"} }),

@@ -21,6 +21,7 @@ func (s *Server) mount(r chi.Router) {
 		"POST /v1/queues/{queue}/ack":      s.restAck,
 		"POST /v1/queues/{queue}/renew":    s.restRenew,
 		"POST /v1/queues/{queue}/release":  s.restRelease,
+		"POST /v1/transactions":            s.restTransact,
 		"PATCH /v1/queues/{queue}":         s.restConfigure,
 		"GET /v1/queues/{queue}/subscribe": s.restSubscribe,
 		"GET /livez":                       httpserver.Live,

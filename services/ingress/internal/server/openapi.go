@@ -149,7 +149,7 @@ func problemSchema() node {
 			"status": node{"type": "integer", "format": "int32"}, "detail": text("For people; may change."), "field": text("The field at fault, as a path."),
 			"meta":           node{"type": "object", "additionalProperties": node{"type": "string"}},
 			"retry_after_ms": node{"type": "integer", "format": "int64", "description": "When to try again; also in the Retry-After header."},
-			"results":        node{"type": "array", "items": ref("PushResult"), "description": "Of a push none of whose items was accepted."},
+			"results":        node{"type": "array", "items": ref("PushResult"), "description": "Of a push none of whose items was accepted; of a transaction that was refused TransactResults."},
 		},
 	}
 }
@@ -218,6 +218,8 @@ func describeKeys(paths node, policies []domain.Policy) {
 		case "ack", "renew", "release":
 			addHeader(op, idempotency.Header, "Ignored: by the lease a repeat changes nothing and says so.")
 			continue
+		case "/v1/transactions":
+			addHeader(op, idempotency.Header, once+"1 h. Another request with it is refused (422), and one while the first still runs (409).")
 		default:
 			addHeader(op, idempotency.Header, once+"24 h. Another request with it is refused (422), and one while the first still runs (409).")
 		}

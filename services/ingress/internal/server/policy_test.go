@@ -98,6 +98,7 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 			"Push": `{"payload":1}`, "Ack": `{"lease":"l","ack_rest":true}`, "Renew": `{"lease":"l"}`, "Release": `{"lease":"l"}`,
 			"CreateGroup": `{"group":"g"}`, "RedriveDeadLetters": `{"group":"g"}`, "Pop": `{}`, "ConfigureQueue": `{}`,
 			"SeekGroup": `{"to":"latest"}`, "PurgeDeadLetters": `{"all":true}`,
+			"Transact": `{"operations":[{"ack":{"queue":"q","lease":"l","settlements":[{"message_id":"m"}]}}]}`,
 		}[p.RPC[strings.LastIndexByte(p.RPC, '/')+1:]]
 		if strings.HasSuffix(path, "lookup") || strings.HasSuffix(p.RPC, "/DeleteMessage") {
 			path += "?client_id=c"
@@ -112,6 +113,6 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 		require.Equal(t, "other", op.GetTenant())
 		require.Equal(t, "key:stranger", op.GetActor())
 	}
-	require.Len(t, s.exchange.callers, 15)
+	require.Len(t, s.exchange.callers, 16)
 	require.False(t, slices.ContainsFunc(s.exchange.callers, func(c tenant.Caller) bool { return c.Tenant != "other" || c.Actor != "key:stranger" }))
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -159,7 +160,7 @@ func allRefused(resp *queuev1.PushResponse) bool {
 }
 
 // writeRefusal is apierr.WriteHTTP with the results beside the problem.
-func writeRefusal(w http.ResponseWriter, e *apierr.Error, resp *queuev1.PushResponse) {
+func writeRefusal(w http.ResponseWriter, e *apierr.Error, resp proto.Message) {
 	problem, err := json.Marshal(e.Problem())
 	if err != nil { // strings and numbers always marshal
 		problem = []byte(`{}`)

@@ -171,6 +171,8 @@ func scriptedControl(req, resp proto.Message) error {
 		queue.Name = get.GetQueue()
 		resp.Queue = queue
 		resp.Groups = []*queuev1.Group{{Name: "default", Mode: queuev1.GroupMode_GROUP_MODE_ORDERED, Start: "earliest", CreatedAt: timestamppb.New(t0())}}
+	case *queuev1.TransactResponse:
+		return scriptedTransact(req, resp)
 	case *queuev1.GetDeadLetterResponse:
 		resp.DeadLetter = &queuev1.DeadLetter{Id: "d1", Queue: "orders", Payload: []byte(`[ 1e400 ]`), ContentType: "application/json", PayloadBytes: 9, FailedAt: timestamppb.New(t0())}
 	case *queuev1.ListDeadLettersResponse:

@@ -27,7 +27,7 @@ var File_postrider_queue_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/inspect.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto2\xdf\x16\n" +
+	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/inspect.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto\x1a$postrider/queue/v1/transaction.proto2\xd3\x17\n" +
 	"\fQueueService\x12q\n" +
 	"\x04Push\x12\x1f.postrider.queue.v1.PushRequest\x1a .postrider.queue.v1.PushResponse\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/queues/{queue}/messages\x12_\n" +
 	"\n" +
@@ -35,7 +35,8 @@ const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\x03Pop\x12\x1e.postrider.queue.v1.PopRequest\x1a\x1f.postrider.queue.v1.PopResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/queues/{queue}/pop\x12i\n" +
 	"\x03Ack\x12\x1e.postrider.queue.v1.AckRequest\x1a\x1f.postrider.queue.v1.AckResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/queues/{queue}/ack\x12q\n" +
 	"\x05Renew\x12 .postrider.queue.v1.RenewRequest\x1a!.postrider.queue.v1.RenewResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/queues/{queue}/renew\x12y\n" +
-	"\aRelease\x12\".postrider.queue.v1.ReleaseRequest\x1a#.postrider.queue.v1.ReleaseResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/queues/{queue}/release\x12\x80\x01\n" +
+	"\aRelease\x12\".postrider.queue.v1.ReleaseRequest\x1a#.postrider.queue.v1.ReleaseResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/queues/{queue}/release\x12r\n" +
+	"\bTransact\x12#.postrider.queue.v1.TransactRequest\x1a$.postrider.queue.v1.TransactResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/transactions\x12\x80\x01\n" +
 	"\tSubscribe\x12$.postrider.queue.v1.SubscribeRequest\x1a%.postrider.queue.v1.SubscribeResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/queues/{queue}/subscribe0\x01\x12\x90\x01\n" +
 	"\rLookupMessage\x12(.postrider.queue.v1.LookupMessageRequest\x1a).postrider.queue.v1.LookupMessageResponse\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/queues/{queue}/messages/lookup\x12\x89\x01\n" +
 	"\rDeleteMessage\x12(.postrider.queue.v1.DeleteMessageRequest\x1a).postrider.queue.v1.DeleteMessageResponse\"#\x82\xd3\xe4\x93\x02\x1d*\x1b/v1/queues/{queue}/messages\x12\x82\x01\n" +
@@ -62,44 +63,46 @@ var file_postrider_queue_v1_queue_service_proto_goTypes = []any{
 	(*AckRequest)(nil),                 // 3: postrider.queue.v1.AckRequest
 	(*RenewRequest)(nil),               // 4: postrider.queue.v1.RenewRequest
 	(*ReleaseRequest)(nil),             // 5: postrider.queue.v1.ReleaseRequest
-	(*SubscribeRequest)(nil),           // 6: postrider.queue.v1.SubscribeRequest
-	(*LookupMessageRequest)(nil),       // 7: postrider.queue.v1.LookupMessageRequest
-	(*DeleteMessageRequest)(nil),       // 8: postrider.queue.v1.DeleteMessageRequest
-	(*PeekMessagesRequest)(nil),        // 9: postrider.queue.v1.PeekMessagesRequest
-	(*ConfigureQueueRequest)(nil),      // 10: postrider.queue.v1.ConfigureQueueRequest
-	(*ListQueuesRequest)(nil),          // 11: postrider.queue.v1.ListQueuesRequest
-	(*GetQueueRequest)(nil),            // 12: postrider.queue.v1.GetQueueRequest
-	(*DeleteQueueRequest)(nil),         // 13: postrider.queue.v1.DeleteQueueRequest
-	(*ListPartitionsRequest)(nil),      // 14: postrider.queue.v1.ListPartitionsRequest
-	(*CreateGroupRequest)(nil),         // 15: postrider.queue.v1.CreateGroupRequest
-	(*DeleteGroupRequest)(nil),         // 16: postrider.queue.v1.DeleteGroupRequest
-	(*SeekGroupRequest)(nil),           // 17: postrider.queue.v1.SeekGroupRequest
-	(*ListDeadLettersRequest)(nil),     // 18: postrider.queue.v1.ListDeadLettersRequest
-	(*GetDeadLetterRequest)(nil),       // 19: postrider.queue.v1.GetDeadLetterRequest
-	(*RedriveDeadLettersRequest)(nil),  // 20: postrider.queue.v1.RedriveDeadLettersRequest
-	(*PurgeDeadLettersRequest)(nil),    // 21: postrider.queue.v1.PurgeDeadLettersRequest
-	(*PushResponse)(nil),               // 22: postrider.queue.v1.PushResponse
-	(*PushStreamResponse)(nil),         // 23: postrider.queue.v1.PushStreamResponse
-	(*PopResponse)(nil),                // 24: postrider.queue.v1.PopResponse
-	(*AckResponse)(nil),                // 25: postrider.queue.v1.AckResponse
-	(*RenewResponse)(nil),              // 26: postrider.queue.v1.RenewResponse
-	(*ReleaseResponse)(nil),            // 27: postrider.queue.v1.ReleaseResponse
-	(*SubscribeResponse)(nil),          // 28: postrider.queue.v1.SubscribeResponse
-	(*LookupMessageResponse)(nil),      // 29: postrider.queue.v1.LookupMessageResponse
-	(*DeleteMessageResponse)(nil),      // 30: postrider.queue.v1.DeleteMessageResponse
-	(*PeekMessagesResponse)(nil),       // 31: postrider.queue.v1.PeekMessagesResponse
-	(*ConfigureQueueResponse)(nil),     // 32: postrider.queue.v1.ConfigureQueueResponse
-	(*ListQueuesResponse)(nil),         // 33: postrider.queue.v1.ListQueuesResponse
-	(*GetQueueResponse)(nil),           // 34: postrider.queue.v1.GetQueueResponse
-	(*DeleteQueueResponse)(nil),        // 35: postrider.queue.v1.DeleteQueueResponse
-	(*ListPartitionsResponse)(nil),     // 36: postrider.queue.v1.ListPartitionsResponse
-	(*CreateGroupResponse)(nil),        // 37: postrider.queue.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),        // 38: postrider.queue.v1.DeleteGroupResponse
-	(*SeekGroupResponse)(nil),          // 39: postrider.queue.v1.SeekGroupResponse
-	(*ListDeadLettersResponse)(nil),    // 40: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterResponse)(nil),      // 41: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersResponse)(nil), // 42: postrider.queue.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersResponse)(nil),   // 43: postrider.queue.v1.PurgeDeadLettersResponse
+	(*TransactRequest)(nil),            // 6: postrider.queue.v1.TransactRequest
+	(*SubscribeRequest)(nil),           // 7: postrider.queue.v1.SubscribeRequest
+	(*LookupMessageRequest)(nil),       // 8: postrider.queue.v1.LookupMessageRequest
+	(*DeleteMessageRequest)(nil),       // 9: postrider.queue.v1.DeleteMessageRequest
+	(*PeekMessagesRequest)(nil),        // 10: postrider.queue.v1.PeekMessagesRequest
+	(*ConfigureQueueRequest)(nil),      // 11: postrider.queue.v1.ConfigureQueueRequest
+	(*ListQueuesRequest)(nil),          // 12: postrider.queue.v1.ListQueuesRequest
+	(*GetQueueRequest)(nil),            // 13: postrider.queue.v1.GetQueueRequest
+	(*DeleteQueueRequest)(nil),         // 14: postrider.queue.v1.DeleteQueueRequest
+	(*ListPartitionsRequest)(nil),      // 15: postrider.queue.v1.ListPartitionsRequest
+	(*CreateGroupRequest)(nil),         // 16: postrider.queue.v1.CreateGroupRequest
+	(*DeleteGroupRequest)(nil),         // 17: postrider.queue.v1.DeleteGroupRequest
+	(*SeekGroupRequest)(nil),           // 18: postrider.queue.v1.SeekGroupRequest
+	(*ListDeadLettersRequest)(nil),     // 19: postrider.queue.v1.ListDeadLettersRequest
+	(*GetDeadLetterRequest)(nil),       // 20: postrider.queue.v1.GetDeadLetterRequest
+	(*RedriveDeadLettersRequest)(nil),  // 21: postrider.queue.v1.RedriveDeadLettersRequest
+	(*PurgeDeadLettersRequest)(nil),    // 22: postrider.queue.v1.PurgeDeadLettersRequest
+	(*PushResponse)(nil),               // 23: postrider.queue.v1.PushResponse
+	(*PushStreamResponse)(nil),         // 24: postrider.queue.v1.PushStreamResponse
+	(*PopResponse)(nil),                // 25: postrider.queue.v1.PopResponse
+	(*AckResponse)(nil),                // 26: postrider.queue.v1.AckResponse
+	(*RenewResponse)(nil),              // 27: postrider.queue.v1.RenewResponse
+	(*ReleaseResponse)(nil),            // 28: postrider.queue.v1.ReleaseResponse
+	(*TransactResponse)(nil),           // 29: postrider.queue.v1.TransactResponse
+	(*SubscribeResponse)(nil),          // 30: postrider.queue.v1.SubscribeResponse
+	(*LookupMessageResponse)(nil),      // 31: postrider.queue.v1.LookupMessageResponse
+	(*DeleteMessageResponse)(nil),      // 32: postrider.queue.v1.DeleteMessageResponse
+	(*PeekMessagesResponse)(nil),       // 33: postrider.queue.v1.PeekMessagesResponse
+	(*ConfigureQueueResponse)(nil),     // 34: postrider.queue.v1.ConfigureQueueResponse
+	(*ListQueuesResponse)(nil),         // 35: postrider.queue.v1.ListQueuesResponse
+	(*GetQueueResponse)(nil),           // 36: postrider.queue.v1.GetQueueResponse
+	(*DeleteQueueResponse)(nil),        // 37: postrider.queue.v1.DeleteQueueResponse
+	(*ListPartitionsResponse)(nil),     // 38: postrider.queue.v1.ListPartitionsResponse
+	(*CreateGroupResponse)(nil),        // 39: postrider.queue.v1.CreateGroupResponse
+	(*DeleteGroupResponse)(nil),        // 40: postrider.queue.v1.DeleteGroupResponse
+	(*SeekGroupResponse)(nil),          // 41: postrider.queue.v1.SeekGroupResponse
+	(*ListDeadLettersResponse)(nil),    // 42: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterResponse)(nil),      // 43: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersResponse)(nil), // 44: postrider.queue.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersResponse)(nil),   // 45: postrider.queue.v1.PurgeDeadLettersResponse
 }
 var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	0,  // 0: postrider.queue.v1.QueueService.Push:input_type -> postrider.queue.v1.PushRequest
@@ -108,46 +111,48 @@ var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	3,  // 3: postrider.queue.v1.QueueService.Ack:input_type -> postrider.queue.v1.AckRequest
 	4,  // 4: postrider.queue.v1.QueueService.Renew:input_type -> postrider.queue.v1.RenewRequest
 	5,  // 5: postrider.queue.v1.QueueService.Release:input_type -> postrider.queue.v1.ReleaseRequest
-	6,  // 6: postrider.queue.v1.QueueService.Subscribe:input_type -> postrider.queue.v1.SubscribeRequest
-	7,  // 7: postrider.queue.v1.QueueService.LookupMessage:input_type -> postrider.queue.v1.LookupMessageRequest
-	8,  // 8: postrider.queue.v1.QueueService.DeleteMessage:input_type -> postrider.queue.v1.DeleteMessageRequest
-	9,  // 9: postrider.queue.v1.QueueService.PeekMessages:input_type -> postrider.queue.v1.PeekMessagesRequest
-	10, // 10: postrider.queue.v1.QueueService.ConfigureQueue:input_type -> postrider.queue.v1.ConfigureQueueRequest
-	11, // 11: postrider.queue.v1.QueueService.ListQueues:input_type -> postrider.queue.v1.ListQueuesRequest
-	12, // 12: postrider.queue.v1.QueueService.GetQueue:input_type -> postrider.queue.v1.GetQueueRequest
-	13, // 13: postrider.queue.v1.QueueService.DeleteQueue:input_type -> postrider.queue.v1.DeleteQueueRequest
-	14, // 14: postrider.queue.v1.QueueService.ListPartitions:input_type -> postrider.queue.v1.ListPartitionsRequest
-	15, // 15: postrider.queue.v1.QueueService.CreateGroup:input_type -> postrider.queue.v1.CreateGroupRequest
-	16, // 16: postrider.queue.v1.QueueService.DeleteGroup:input_type -> postrider.queue.v1.DeleteGroupRequest
-	17, // 17: postrider.queue.v1.QueueService.SeekGroup:input_type -> postrider.queue.v1.SeekGroupRequest
-	18, // 18: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
-	19, // 19: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
-	20, // 20: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
-	21, // 21: postrider.queue.v1.QueueService.PurgeDeadLetters:input_type -> postrider.queue.v1.PurgeDeadLettersRequest
-	22, // 22: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
-	23, // 23: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
-	24, // 24: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
-	25, // 25: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
-	26, // 26: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
-	27, // 27: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
-	28, // 28: postrider.queue.v1.QueueService.Subscribe:output_type -> postrider.queue.v1.SubscribeResponse
-	29, // 29: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
-	30, // 30: postrider.queue.v1.QueueService.DeleteMessage:output_type -> postrider.queue.v1.DeleteMessageResponse
-	31, // 31: postrider.queue.v1.QueueService.PeekMessages:output_type -> postrider.queue.v1.PeekMessagesResponse
-	32, // 32: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
-	33, // 33: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
-	34, // 34: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
-	35, // 35: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
-	36, // 36: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
-	37, // 37: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
-	38, // 38: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
-	39, // 39: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
-	40, // 40: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
-	41, // 41: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
-	42, // 42: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
-	43, // 43: postrider.queue.v1.QueueService.PurgeDeadLetters:output_type -> postrider.queue.v1.PurgeDeadLettersResponse
-	22, // [22:44] is the sub-list for method output_type
-	0,  // [0:22] is the sub-list for method input_type
+	6,  // 6: postrider.queue.v1.QueueService.Transact:input_type -> postrider.queue.v1.TransactRequest
+	7,  // 7: postrider.queue.v1.QueueService.Subscribe:input_type -> postrider.queue.v1.SubscribeRequest
+	8,  // 8: postrider.queue.v1.QueueService.LookupMessage:input_type -> postrider.queue.v1.LookupMessageRequest
+	9,  // 9: postrider.queue.v1.QueueService.DeleteMessage:input_type -> postrider.queue.v1.DeleteMessageRequest
+	10, // 10: postrider.queue.v1.QueueService.PeekMessages:input_type -> postrider.queue.v1.PeekMessagesRequest
+	11, // 11: postrider.queue.v1.QueueService.ConfigureQueue:input_type -> postrider.queue.v1.ConfigureQueueRequest
+	12, // 12: postrider.queue.v1.QueueService.ListQueues:input_type -> postrider.queue.v1.ListQueuesRequest
+	13, // 13: postrider.queue.v1.QueueService.GetQueue:input_type -> postrider.queue.v1.GetQueueRequest
+	14, // 14: postrider.queue.v1.QueueService.DeleteQueue:input_type -> postrider.queue.v1.DeleteQueueRequest
+	15, // 15: postrider.queue.v1.QueueService.ListPartitions:input_type -> postrider.queue.v1.ListPartitionsRequest
+	16, // 16: postrider.queue.v1.QueueService.CreateGroup:input_type -> postrider.queue.v1.CreateGroupRequest
+	17, // 17: postrider.queue.v1.QueueService.DeleteGroup:input_type -> postrider.queue.v1.DeleteGroupRequest
+	18, // 18: postrider.queue.v1.QueueService.SeekGroup:input_type -> postrider.queue.v1.SeekGroupRequest
+	19, // 19: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
+	20, // 20: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
+	21, // 21: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
+	22, // 22: postrider.queue.v1.QueueService.PurgeDeadLetters:input_type -> postrider.queue.v1.PurgeDeadLettersRequest
+	23, // 23: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
+	24, // 24: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
+	25, // 25: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
+	26, // 26: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
+	27, // 27: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
+	28, // 28: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
+	29, // 29: postrider.queue.v1.QueueService.Transact:output_type -> postrider.queue.v1.TransactResponse
+	30, // 30: postrider.queue.v1.QueueService.Subscribe:output_type -> postrider.queue.v1.SubscribeResponse
+	31, // 31: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
+	32, // 32: postrider.queue.v1.QueueService.DeleteMessage:output_type -> postrider.queue.v1.DeleteMessageResponse
+	33, // 33: postrider.queue.v1.QueueService.PeekMessages:output_type -> postrider.queue.v1.PeekMessagesResponse
+	34, // 34: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
+	35, // 35: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
+	36, // 36: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
+	37, // 37: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
+	38, // 38: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
+	39, // 39: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
+	40, // 40: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
+	41, // 41: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
+	42, // 42: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
+	43, // 43: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
+	44, // 44: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
+	45, // 45: postrider.queue.v1.QueueService.PurgeDeadLetters:output_type -> postrider.queue.v1.PurgeDeadLettersResponse
+	23, // [23:46] is the sub-list for method output_type
+	0,  // [0:23] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -162,6 +167,7 @@ func file_postrider_queue_v1_queue_service_proto_init() {
 	file_postrider_queue_v1_inspect_proto_init()
 	file_postrider_queue_v1_message_proto_init()
 	file_postrider_queue_v1_subscribe_proto_init()
+	file_postrider_queue_v1_transaction_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -27,6 +27,7 @@ const (
 	QueueService_Ack_FullMethodName                = "/postrider.queue.v1.QueueService/Ack"
 	QueueService_Renew_FullMethodName              = "/postrider.queue.v1.QueueService/Renew"
 	QueueService_Release_FullMethodName            = "/postrider.queue.v1.QueueService/Release"
+	QueueService_Transact_FullMethodName           = "/postrider.queue.v1.QueueService/Transact"
 	QueueService_Subscribe_FullMethodName          = "/postrider.queue.v1.QueueService/Subscribe"
 	QueueService_LookupMessage_FullMethodName      = "/postrider.queue.v1.QueueService/LookupMessage"
 	QueueService_DeleteMessage_FullMethodName      = "/postrider.queue.v1.QueueService/DeleteMessage"
@@ -73,6 +74,10 @@ type QueueServiceClient interface {
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 	// Release gives messages of a lease back at once, without charging an attempt.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
+	// Transact pushes and settles on several queues in one commit, all of it or nothing. If one operation is refused nothing is done, and the error names each
+	// operation's part in it. A duplicate by an item's idempotency key is no refusal. A message that is settled already refuses its ack where the transaction
+	// pushes, so that no input yields two outputs; else that counts as done, as in Ack. With an idempotency key a repeat answers what the first one answered.
+	Transact(ctx context.Context, in *TransactRequest, opts ...grpc.CallOption) (*TransactResponse, error)
 	// Subscribe tells of every message of the queue as it is committed, from where the request says, without leasing any: each subscriber gets all of them.
 	// Over REST it is a stream of server-sent events, or a WebSocket where the request asks for one. What retention has taken is told as a gap. A subscriber
 	// that does not read, and everybody on a node that goes away, is sent a closed event and goes on elsewhere with its token. A queue that does not exist is
@@ -180,6 +185,16 @@ func (c *queueServiceClient) Release(ctx context.Context, in *ReleaseRequest, op
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReleaseResponse)
 	err := c.cc.Invoke(ctx, QueueService_Release_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *queueServiceClient) Transact(ctx context.Context, in *TransactRequest, opts ...grpc.CallOption) (*TransactResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransactResponse)
+	err := c.cc.Invoke(ctx, QueueService_Transact_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -383,6 +398,10 @@ type QueueServiceServer interface {
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	// Release gives messages of a lease back at once, without charging an attempt.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
+	// Transact pushes and settles on several queues in one commit, all of it or nothing. If one operation is refused nothing is done, and the error names each
+	// operation's part in it. A duplicate by an item's idempotency key is no refusal. A message that is settled already refuses its ack where the transaction
+	// pushes, so that no input yields two outputs; else that counts as done, as in Ack. With an idempotency key a repeat answers what the first one answered.
+	Transact(context.Context, *TransactRequest) (*TransactResponse, error)
 	// Subscribe tells of every message of the queue as it is committed, from where the request says, without leasing any: each subscriber gets all of them.
 	// Over REST it is a stream of server-sent events, or a WebSocket where the request asks for one. What retention has taken is told as a gap. A subscriber
 	// that does not read, and everybody on a node that goes away, is sent a closed event and goes on elsewhere with its token. A queue that does not exist is
@@ -450,6 +469,9 @@ func (UnimplementedQueueServiceServer) Renew(context.Context, *RenewRequest) (*R
 }
 func (UnimplementedQueueServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedQueueServiceServer) Transact(context.Context, *TransactRequest) (*TransactResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Transact not implemented")
 }
 func (UnimplementedQueueServiceServer) Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error {
 	return status.Error(codes.Unimplemented, "method Subscribe not implemented")
@@ -613,6 +635,24 @@ func _QueueService_Release_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(QueueServiceServer).Release(ctx, req.(*ReleaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _QueueService_Transact_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransactRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueueServiceServer).Transact(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueueService_Transact_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueueServiceServer).Transact(ctx, req.(*TransactRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -924,6 +964,10 @@ var QueueService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _QueueService_Release_Handler,
+		},
+		{
+			MethodName: "Transact",
+			Handler:    _QueueService_Transact_Handler,
 		},
 		{
 			MethodName: "LookupMessage",

@@ -227,3 +227,14 @@ func (it *itemParser) finish(at int) {
 		fault(CodeTooDeep, "payload", fmt.Sprintf("nested deeper than %d levels", MaxDepth))
 	}
 }
+
+// ReadItem reads one message where it stands in another body.
+func ReadItem(s *Scanner) (Item, error) {
+	it := itemParser{scan: s}
+	start := s.pos
+	if err := s.Fields(it.field); err != nil {
+		return Item{}, err
+	}
+	it.finish(start)
+	return it.Item, nil
+}

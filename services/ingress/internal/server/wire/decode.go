@@ -25,6 +25,8 @@ type Decoder struct {
 	Bound []string
 	// OnNull is told of each field that is null, which otherwise counts as absent. Its path is as in errors.
 	OnNull func(path string)
+	// Special reads messages of a type, by its full name, in a way of its own.
+	Special map[protoreflect.FullName]func(s *jsonscan.Scanner, m proto.Message) error
 	// Unknown makes the error for an unknown field; nil: UNKNOWN_FIELD.
 	Unknown func(at int, path string) error
 }
@@ -145,6 +147,9 @@ func (d Decoder) value(s *jsonscan.Scanner, fd protoreflect.FieldDescriptor, fre
 			return v, duration(s, target, name)
 		case *timestamppb.Timestamp:
 			return v, timestamp(s, target, name)
+		}
+		if read := d.Special[fd.Message().FullName()]; read != nil {
+			return v, jsonscan.Under(name, read(s, v.Message().Interface()))
 		}
 		return v, jsonscan.Under(name, d.message(s, v.Message(), full))
 	default:
