@@ -68,7 +68,7 @@ func queuePolicies() []Policy {
 		{Method: "GET", Pattern: one + "/subscribe", RPC: queueRPC + "Subscribe", Via: ViaHandler, Area: AreaQueue, Role: tenant.Read},
 		control("GET", one+"/messages/lookup", "LookupMessage", tenant.Read),
 		control("DELETE", one+"/messages", "DeleteMessage", tenant.Write),
-		control("GET", one+"/peek", "PeekMessages", tenant.Read),
+		{Method: "GET", Pattern: one + "/peek", RPC: queueRPC + "PeekMessages", Via: ViaHandler, Area: AreaQueue, Role: tenant.Read},
 		configure,
 		control("GET", queues, "ListQueues", tenant.Read),
 		control("GET", one, "GetQueue", tenant.Read),

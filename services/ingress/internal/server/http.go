@@ -24,6 +24,7 @@ func (s *Server) mount(r chi.Router) {
 		"POST /v1/transactions":            s.restTransact,
 		"PATCH /v1/queues/{queue}":         s.restConfigure,
 		"GET /v1/queues/{queue}/subscribe": s.restSubscribe,
+		"GET /v1/queues/{queue}/peek":      s.restPeek,
 		"GET /livez":                       httpserver.Live,
 		"GET /readyz":                      s.ready,
 		"GET /openapi.json":                s.openapi,

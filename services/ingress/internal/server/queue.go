@@ -78,10 +78,6 @@ func (s *queueService) DeleteMessage(ctx context.Context, req *queuev1.DeleteMes
 	return change(ctx, s.verbs, req.GetQueue(), req.GetClientId() == "", req, queuev1.QueueServiceClient.DeleteMessage)
 }
 
-func (s *queueService) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequest) (*queuev1.PeekMessagesResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.PeekMessages)
-}
-
 func (s *queueService) ConfigureQueue(ctx context.Context, req *queuev1.ConfigureQueueRequest) (*queuev1.ConfigureQueueResponse, error) {
 	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.ConfigureQueue)
 }

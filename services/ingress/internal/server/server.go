@@ -40,7 +40,7 @@ type Needs struct {
 	Modes      Modes
 	Ready      http.HandlerFunc // answers /readyz
 	Draining   <-chan struct{}  // closed when pops must not wait any longer
-	Answers    *answers.Budget  // for answers of pops
+	Answers    *answers.Budget  // for answers of pops and peeks
 	Clock      clock.Clock
 	Log        *zap.Logger
 }
