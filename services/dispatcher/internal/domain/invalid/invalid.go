@@ -28,6 +28,7 @@ const (
 	TokenMalformed  Code = "TOKEN_MALFORMED" //nolint:gosec // a code, not a credential
 	IDMalformed     Code = "ID_MALFORMED"
 	NoEncryptionKey Code = "ENCRYPTION_NOT_CONFIGURED" // an encrypted queue where no key is configured
+	LaneUnknown     Code = "LANE_UNKNOWN"              // the queue has no lane for the priority
 	GroupMismatch   Code = "GROUP_MISMATCH"            // an existing group was asked for with other fixed settings
 )
 

@@ -53,7 +53,7 @@ const (
 	MaxIdempotencyWindow     = 7 * 24 * time.Hour
 	MinShards                = 1
 	DefaultShards            = 1
-	MaxShards                = 64
+	MaxShards                = 64 // in each lane, and in all of them together
 	MinGroups                = 1
 	DefaultGroups            = 100
 	MaxGroups                = 10_000
@@ -80,6 +80,7 @@ type Options struct {
 	MaxMessageBytes   *int
 	IdempotencyWindow *time.Duration
 	Shards            *int
+	Lanes             *int
 	MaxGroups         *int
 	Retention         *time.Duration
 	RetentionBytes    *int
@@ -106,6 +107,7 @@ func (o Options) Resolve(d Defaults) Config {
 		MaxMessageBytes:   or(o.MaxMessageBytes, DefaultMessageBytes),
 		IdempotencyWindow: or(o.IdempotencyWindow, DefaultIdempotencyWindow),
 		Shards:            or(o.Shards, DefaultShards),
+		Lanes:             or(o.Lanes, DefaultLanes),
 		MaxGroups:         or(o.MaxGroups, DefaultGroups),
 		Retention: Retention{
 			Age: or(o.Retention, d.Retention), Bytes: or(o.RetentionBytes, 0), Settled: or(o.RetentionSettled, false),
@@ -120,18 +122,12 @@ func (o Options) Resolve(d Defaults) Config {
 // Merge applies a patch to the options of an existing queue and checks the result; o is unchanged. An option that is fixed at
 // creation may be repeated with its value, not changed.
 func (o Options) Merge(p Patch) (Options, error) {
-	before := o.Resolve(Defaults{})
 	next, err := o.merge(p)
+	if err == nil {
+		err = checkFixed(o.Resolve(Defaults{}), next.Resolve(Defaults{}))
+	}
 	if err != nil {
 		return Options{}, err
-	}
-	after := next.Resolve(Defaults{})
-	if after.Shards != before.Shards {
-		return Options{}, invalid.New(invalid.OptionFixed, string(OptShards), "is fixed at %d since the queue was created", before.Shards)
-	}
-	// A partition is found and blocked by its hash, and that of an encrypted queue is keyed: with two hashes there would be no order between old and new.
-	if after.Encryption != before.Encryption {
-		return Options{}, invalid.New(invalid.OptionFixed, string(OptEncryption), "is fixed at %t since the queue was created", before.Encryption)
 	}
 	return next, nil
 }
@@ -149,7 +145,8 @@ func (o Options) merge(p Patch) (Options, error) {
 	o.BackoffBase, o.BackoffCap = first(p.Set.BackoffBase, o.BackoffBase), first(p.Set.BackoffCap, o.BackoffCap)
 	o.MaxMessageBytes = first(p.Set.MaxMessageBytes, o.MaxMessageBytes)
 	o.IdempotencyWindow = first(p.Set.IdempotencyWindow, o.IdempotencyWindow)
-	o.Shards, o.MaxGroups = first(p.Set.Shards, o.Shards), first(p.Set.MaxGroups, o.MaxGroups)
+	o.Shards, o.Lanes = first(p.Set.Shards, o.Shards), first(p.Set.Lanes, o.Lanes)
+	o.MaxGroups = first(p.Set.MaxGroups, o.MaxGroups)
 	o.Retention, o.RetentionBytes = first(p.Set.Retention, o.Retention), first(p.Set.RetentionBytes, o.RetentionBytes)
 	o.RetentionSettled, o.ExpireAfter = first(p.Set.RetentionSettled, o.RetentionSettled), first(p.Set.ExpireAfter, o.ExpireAfter)
 	o.MaxQueueBytes, o.MaxQueueMessages = first(p.Set.MaxQueueBytes, o.MaxQueueBytes), first(p.Set.MaxQueueMessages, o.MaxQueueMessages)
@@ -173,6 +170,8 @@ func (o *Options) reset(name Option) bool {
 		o.IdempotencyWindow = nil
 	case OptShards:
 		o.Shards = nil
+	case OptLanes:
+		o.Lanes = nil
 	case OptMaxGroups:
 		o.MaxGroups = nil
 	case OptRetention:
@@ -207,6 +206,8 @@ func (c Config) Validate() error {
 		within(OptMaxMessageBytes, c.MaxMessageBytes, MinMessageBytes, MaxMessageBytes),
 		within(OptIdempotencyWindow, c.IdempotencyWindow, 0, MaxIdempotencyWindow),
 		within(OptShards, c.Shards, MinShards, MaxShards),
+		within(OptLanes, c.Lanes, MinLanes, MaxLanes),
+		c.checkLanes(),
 		within(OptMaxGroups, c.MaxGroups, MinGroups, MaxGroups),
 		withinOrNone(OptRetention, c.Retention.Age, MinRetention, MaxRetention),
 		within(OptRetentionBytes, c.Retention.Bytes, 0, MaxQueueSize),
@@ -285,6 +286,8 @@ func (p *Patch) put(name Option, value json.RawMessage) error {
 		s.IdempotencyWindow, err = duration(name, value)
 	case OptShards:
 		s.Shards, err = integer(name, value)
+	case OptLanes:
+		s.Lanes, err = integer(name, value)
 	case OptMaxGroups:
 		s.MaxGroups, err = integer(name, value)
 	case OptRetention:
@@ -319,7 +322,7 @@ func (o Options) MarshalJSON() ([]byte, error) {
 		}
 	}
 	for name, n := range map[Option]*int{
-		OptMaxAttempts: o.MaxAttempts, OptMaxMessageBytes: o.MaxMessageBytes, OptShards: o.Shards, OptMaxGroups: o.MaxGroups,
+		OptMaxAttempts: o.MaxAttempts, OptMaxMessageBytes: o.MaxMessageBytes, OptShards: o.Shards, OptLanes: o.Lanes, OptMaxGroups: o.MaxGroups,
 		OptRetentionBytes: o.RetentionBytes, OptMaxQueueBytes: o.MaxQueueBytes, OptMaxQueueMessages: o.MaxQueueMessages,
 	} {
 		if n != nil {

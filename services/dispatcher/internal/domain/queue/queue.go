@@ -14,7 +14,8 @@ type Config struct {
 	Backoff           Backoff
 	MaxMessageBytes   int           // of payload and headers together
 	IdempotencyWindow time.Duration // how long a key is remembered; 0 = keys are not remembered
-	Shards            int           // fixed when the queue is created
+	Shards            int           // of each lane; fixed when the queue is created
+	Lanes             int           // fixed when the queue is created
 	MaxGroups         int
 	Retention         Retention
 	Limits            Limits

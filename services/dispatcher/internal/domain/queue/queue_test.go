@@ -19,7 +19,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, queue.Config{
 		Lease: 30 * time.Second, MaxAttempts: 5, Backoff: queue.Backoff{Base: time.Second, Cap: 5 * time.Minute},
-		MaxMessageBytes: 1 << 20, IdempotencyWindow: time.Hour, Shards: 1, MaxGroups: 100,
+		MaxMessageBytes: 1 << 20, IdempotencyWindow: time.Hour, Shards: 1, Lanes: 1, MaxGroups: 100,
 		Retention:   queue.Retention{ExpireAfter: 7 * 24 * time.Hour},
 		Compression: queue.CompressionZstd,
 	}, queue.Options{}.Resolve(queue.Defaults{}))
