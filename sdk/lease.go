@@ -67,6 +67,7 @@ type Delivery struct {
 	// Attempt is 1 the first time the group gets the message.
 	Attempt   int
 	CreatedAt time.Time
+	Priority  int32
 }
 
 // Lease is the right to settle the messages of one pop.
@@ -129,7 +130,7 @@ func (c *Client) popOnce(ctx context.Context, req *queuev1.PopRequest, seen func
 		l.Deliveries = append(l.Deliveries, &Delivery{
 			Queue: l.Queue, Group: l.Group, MessageID: d.GetMessageId(), Partition: d.GetPartition(), Offset: d.GetOffset(), Payload: d.GetPayload(),
 			ContentType: d.GetContentType(), Headers: d.GetHeaders(), ClientID: d.GetClientId(), Attempt: int(d.GetAttempt()),
-			CreatedAt: d.GetCreatedAt().AsTime(),
+			CreatedAt: d.GetCreatedAt().AsTime(), Priority: d.GetPriority(),
 		})
 	}
 	return l, false, nil

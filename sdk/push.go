@@ -31,6 +31,9 @@ type Message struct {
 	DeliverAt time.Time
 	// Delay is the same, counted from the moment the message is accepted.
 	Delay time.Duration
+	// Priority is the lane that the message goes to, of a queue that has several: the highest is served first. A priority for which the queue has no lane is
+	// refused with LANE_UNKNOWN.
+	Priority int32
 }
 
 // PushResult is the fate of one message.
@@ -70,7 +73,7 @@ func (c *Client) pushMessages(ctx context.Context, queue string, require queuev1
 	for i, m := range messages {
 		req.Items[i] = &queuev1.PushItem{
 			Partition: m.Partition, Payload: m.Payload, ContentType: m.ContentType, Headers: m.Headers,
-			ClientId: m.ClientID, IdempotencyKey: m.IdempotencyKey,
+			ClientId: m.ClientID, IdempotencyKey: m.IdempotencyKey, Priority: m.Priority,
 		}
 		if !m.DeliverAt.IsZero() {
 			req.Items[i].DeliverAt = timestamppb.New(m.DeliverAt)

@@ -77,7 +77,7 @@ func (c *Client) Seek(ctx context.Context, queue, group string, to Place) (*queu
 type Place struct {
 	Partition string  // only this one; empty: the whole queue
 	At        string  // "earliest", "latest" or an RFC 3339 time
-	Offsets   []int64 // one for each shard; with a partition that of its shard
+	Offsets   []int64 // one for each shard; with a partition those of its shard in each lane
 }
 
 // Lookup finds the newest message with a client id in a partition.
@@ -123,6 +123,9 @@ func (c *Client) Peek(ctx context.Context, queue string, look Look) (*queuev1.Pe
 	if look.Shard != 0 {
 		req.Shard = new(int32(look.Shard))
 	}
+	if look.Priority != 0 {
+		req.Priority = &look.Priority
+	}
 	return again(ctx, func() (*queuev1.PeekMessagesResponse, error) { return c.queues.PeekMessages(ctx, req) })
 }
 
@@ -130,6 +133,7 @@ func (c *Client) Peek(ctx context.Context, queue string, look Look) (*queuev1.Pe
 type Look struct {
 	Shard     int    // index; not beside a partition
 	Partition string // only this one, in its shard
+	Priority  int32  // with a partition: in which lane
 	From      string // "earliest", "latest" for the last ones there are, or an offset
 	Limit     int    // default 10
 	MaxBytes  int    // default 4 MiB

@@ -26,6 +26,7 @@ type SubscribedMessage struct {
 	Headers     map[string]string
 	ClientID    string
 	CreatedAt   time.Time
+	Priority    int32
 	// Resume is the token by which a later subscription goes on behind this message.
 	Resume string
 }
@@ -158,6 +159,7 @@ func subscribed(resume string, m *queuev1.SubscribedMessage) *SubscribedMessage 
 	return &SubscribedMessage{
 		MessageID: m.GetMessageId(), Partition: m.GetPartition(), Offset: m.GetOffset(), Shard: int(m.GetShard()), Payload: m.GetPayload(),
 		ContentType: m.GetContentType(), Headers: m.GetHeaders(), ClientID: m.GetClientId(), CreatedAt: m.GetCreatedAt().AsTime(), Resume: resume,
+		Priority: m.GetPriority(),
 	}
 }
 

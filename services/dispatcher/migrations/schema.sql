@@ -298,7 +298,7 @@ ALTER TABLE ONLY dispatcher.leases
     ADD CONSTRAINT leases_key_pk PRIMARY KEY (key);
 
 ALTER TABLE ONLY dispatcher.partitions
-    ADD CONSTRAINT partitions_queue_id_name_pk PRIMARY KEY (queue_id, name);
+    ADD CONSTRAINT partitions_queue_id_name_shard_id_pk PRIMARY KEY (queue_id, name, shard_id);
 
 ALTER TABLE ONLY dispatcher.queue_keys
     ADD CONSTRAINT queue_keys_id_pk PRIMARY KEY (id);

@@ -23,6 +23,9 @@ func newPeek(g *globals) *cobra.Command {
 			if look.Partition != "" && cmd.Flags().Changed("shard") {
 				return fmt.Errorf("%w: --partition says the shard", ErrUsage)
 			}
+			if look.Partition == "" && cmd.Flags().Changed("priority") {
+				return fmt.Errorf("%w: --priority goes with --partition", ErrUsage)
+			}
 			return g.with(cmd.Context(), 0, func(ctx context.Context, c *postrider.Client) error {
 				seen, err := c.Peek(ctx, args[0], look)
 				if err != nil {
@@ -35,6 +38,7 @@ func newPeek(g *globals) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&look.Shard, "shard", 0, "index of the shard")
 	f.StringVarP(&look.Partition, "partition", "p", "", "only this partition")
+	f.Int32Var(&look.Priority, "priority", 0, "with --partition: in which lane")
 	f.StringVar(&look.From, "from", "earliest", "earliest, latest for the last ones there are, or an offset")
 	f.IntVarP(&look.Limit, "limit", "n", 10, "most messages to show, up to 1000")
 	f.IntVar(&look.MaxBytes, "max-bytes", 0, "most bytes to show (default 4 MiB); one message is shown whatever its size")

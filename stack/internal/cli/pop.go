@@ -90,6 +90,7 @@ func (g *globals) printLease(l *postrider.Lease, acked bool) error {
 			list[i] = map[string]any{
 				"message_id": d.MessageID, "partition": d.Partition, "offset": d.Offset, "payload": payloadJSON(d.Payload),
 				"content_type": d.ContentType, "headers": d.Headers, "client_id": d.ClientID, "attempt": d.Attempt, "created_at": d.CreatedAt,
+				"priority": d.Priority,
 			}
 		}
 		out := map[string]any{"lease": l.Token, "acked": acked, "deliveries": list}

@@ -32,7 +32,8 @@ func newPush(g *globals) *cobra.Command {
 		Short: "Append a message to a queue; without PAYLOAD or with - it is read from standard input",
 		Example: `  postrider push orders '{"id": 7}' --partition customer-1
   postrider push events --lines < events.ndjson
-  postrider push reminders '{"id": 7}' --delay 24h`,
+  postrider push reminders '{"id": 7}' --delay 24h
+  postrider push orders '{"id": 8}' --priority 2`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
@@ -64,6 +65,7 @@ func newPush(g *globals) *cobra.Command {
 	f.DurationVar(&m.Delay, "delay", 0, "deliver after this long, at most 8784h (366 days)")
 	f.StringVar(&at, "at", "", "deliver at this RFC 3339 time, such as 2030-01-02T15:04:05Z; not beside --delay")
 	cmd.MarkFlagsMutuallyExclusive("delay", "at")
+	f.Int32Var(&m.Priority, "priority", 0, "lane of the queue, from 0; higher ones are served first")
 	f.StringArrayVarP(&headers, "header", "H", nil, "name=value; may be repeated")
 	f.BoolVar(&committed, "require-committed", false, "wait until the message has a place in the log, rather than have it buffered")
 	f.BoolVar(&lines, "lines", false, "each line of standard input is a message")

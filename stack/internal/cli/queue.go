@@ -78,16 +78,16 @@ func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 	_, _ = fmt.Fprintf(g.Out, "retention %s · retention-bytes %s · retention-settled %t · expire-after %s · max-queue-bytes %s · max-queue-messages %s · dropped %d\n",
 		orNone(o.GetRetention().AsDuration()), orNone(o.GetRetentionBytes()), o.GetRetentionSettled(), o.GetExpireAfter().AsDuration(),
 		orNone(o.GetMaxQueueBytes()), orNone(o.GetMaxQueueMessages()), q.GetDropped())
-	_, _ = fmt.Fprintf(g.Out, "compression %s · encryption %t\n\n",
-		strings.ToLower(strings.TrimPrefix(o.GetCompression().String(), "COMPRESSION_")), o.GetEncryption())
+	_, _ = fmt.Fprintf(g.Out, "compression %s · encryption %t · lanes %d\n\n",
+		strings.ToLower(strings.TrimPrefix(o.GetCompression().String(), "COMPRESSION_")), o.GetEncryption(), o.GetLanes())
 	if q.GetDelayed() > 0 {
 		_, _ = fmt.Fprintf(g.Out, "%d delayed messages wait for their time\n\n", q.GetDelayed())
 	}
 	rows := [][]any{}
 	for _, s := range r.GetShards() {
-		rows = append(rows, []any{s.GetId(), s.GetTail(), s.GetHead(), when(s.GetLastPushAt().AsTime())})
+		rows = append(rows, []any{s.GetId(), s.GetPriority(), s.GetTail(), s.GetHead(), when(s.GetLastPushAt().AsTime())})
 	}
-	if err := g.printTable("no shards", []string{"Shard", "Tail", "Head", "Last push"}, rows); err != nil {
+	if err := g.printTable("no shards", []string{"Shard", "Priority", "Tail", "Head", "Last push"}, rows); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintln(g.Out)
@@ -125,7 +125,7 @@ type queueFlags struct {
 	lease, backoff, backoffMax, idempotencyWindow   time.Duration
 	retention, expireAfter                          time.Duration
 	maxAttempts, maxMessageBytes, maxGroups         int32
-	shards                                          int32
+	shards, lanes                                   int32
 	retentionBytes, maxQueueBytes, maxQueueMessages int64
 	retentionSettled                                bool
 	compression                                     string
@@ -136,10 +136,11 @@ type queueFlags struct {
 func newQueueConfigure(g *globals) *cobra.Command {
 	var o queueFlags
 	cmd := &cobra.Command{
-		Use:     "configure QUEUE",
-		Short:   "Create a queue or change options; what is not named stays as it is",
-		Example: `  postrider queue configure orders --max-attempts 3 --lease 1m --reset backoff`,
-		Args:    cobra.ExactArgs(1),
+		Use:   "configure QUEUE",
+		Short: "Create a queue or change options; what is not named stays as it is",
+		Example: `  postrider queue configure orders --max-attempts 3 --lease 1m --reset backoff
+  postrider queue configure mail --lanes 3`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options := o.options(cmd.Flags().Changed)
 			if err := o.compress(options); err != nil {
@@ -166,7 +167,8 @@ func newQueueConfigure(g *globals) *cobra.Command {
 	f.Int32Var(&o.maxMessageBytes, "max-message-bytes", 0, "largest message: up to 16 MiB")
 	f.DurationVar(&o.idempotencyWindow, "idempotency-window", 0, "how long idempotency keys are remembered: 0 (off) to 168h")
 	f.Int32Var(&o.maxGroups, "max-groups", 0, "most consumer groups: 1 to 10,000")
-	f.Int32Var(&o.shards, "shards", 0, "shards of the log: 1 to 64, only when the queue is created")
+	f.Int32Var(&o.shards, "shards", 0, "shards of the log, in each lane: 1 to 64, only when the queue is created")
+	f.Int32Var(&o.lanes, "lanes", 0, "lanes, one for each priority: 1 to 10, only when the queue is created")
 	f.DurationVar(&o.retention, "retention", 0, "how old a message may become in the log: 1s to 10 years, 0 is no limit")
 	f.Int64Var(&o.retentionBytes, "retention-bytes", 0, "stored bytes the log keeps, 0 is no limit; older messages go")
 	f.BoolVar(&o.retentionSettled, "retention-settled", false, "drop what every group has settled")
@@ -207,6 +209,7 @@ func (o queueFlags) options(named func(string) bool) *queuev1.QueueOptions {
 		{"max-message-bytes", o.maxMessageBytes, &out.MaxMessageBytes},
 		{"max-groups", o.maxGroups, &out.MaxGroups},
 		{"shards", o.shards, &out.Shards},
+		{"lanes", o.lanes, &out.Lanes},
 	} {
 		if named(f.flag) {
 			*f.set = &f.value

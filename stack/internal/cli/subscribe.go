@@ -86,6 +86,7 @@ func (g *globals) printSubscribed(m *postrider.SubscribedMessage) error {
 		return g.printJSON(map[string]any{
 			"message_id": m.MessageID, "partition": m.Partition, "offset": m.Offset, "shard": m.Shard, "payload": payloadJSON(m.Payload),
 			"content_type": m.ContentType, "headers": m.Headers, "client_id": m.ClientID, "created_at": m.CreatedAt, "resume": m.Resume,
+			"priority": m.Priority,
 		})
 	}
 	_, err := fmt.Fprintf(g.Out, "%s  %d  %s  %s\n", when(m.CreatedAt), m.Offset, m.Partition, brief(m.Payload, 120))

@@ -49,6 +49,8 @@ func TestAWrongCallEndsWithCodeTwoAndSaysHowItIsRight(t *testing.T) {
 		{"delete orders --partition p", "name a message"},
 		{"peek", "postrider peek QUEUE"},
 		{"peek orders --shard 0 --partition p", "--partition says the shard"},
+		{"peek orders --priority 1", "--priority goes with --partition"},
+		{"push orders x --priority high", `invalid argument "high" for "--priority"`},
 		{"ack orders lease --nack", "name the messages"},
 		{"ack orders lease m --nack --reject", "not both"},
 		{"ack orders lease --delay 5s", "--delay goes with --nack"},

@@ -170,11 +170,12 @@ func (e *Engine) useLetters(letters []window.DeadLetter, from map[message.Offset
 }
 
 // delivery is a message as it is handed out.
-func delivery(shard message.ShardID, m window.Message, body read) *queuev1.Delivery {
+func delivery(s *gshard, m window.Message, body read) *queuev1.Delivery {
 	d := &queuev1.Delivery{
-		MessageId: message.ID{Shard: shard, Offset: m.Offset}.String(), Partition: body.Partition, Offset: int64(m.Offset),
+		MessageId: message.ID{Shard: s.shard.id, Offset: m.Offset}.String(), Partition: body.Partition, Offset: int64(m.Offset),
 		Payload: body.Payload, ContentType: body.ContentType, ClientId: body.ClientID,
 		Attempt: int32(m.Attempt), CreatedAt: timestamppb.New(body.at),
+		Priority: int32(s.grp.layout.Priority(s.index)),
 	}
 	if len(body.Headers) > 0 {
 		d.Headers = make(map[string]string, len(body.Headers))

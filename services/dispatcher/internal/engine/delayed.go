@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -70,10 +71,10 @@ func (l *later) due(now time.Time) (at time.Time, ahead bool, err error) {
 	return at, true, nil
 }
 
-// itemHash is what tells whether a key comes again with the same item: its message, and when it is to be delivered.
+// itemHash is what tells whether a key comes again with the same item: its message, when it is to be delivered, and its priority.
 func itemHash(m *message.Message, item *queuev1.PushItem) uint64 {
 	hash := uint64(m.BodyHash())
-	if item.GetDeliverAt() == nil && item.GetDelay() == nil {
+	if item.GetDeliverAt() == nil && item.GetDelay() == nil && item.GetPriority() == 0 {
 		return hash
 	}
 	b := binary.BigEndian.AppendUint64(nil, hash)
@@ -81,6 +82,9 @@ func itemHash(m *message.Message, item *queuev1.PushItem) uint64 {
 	b = binary.BigEndian.AppendUint64(b, uint64(item.GetDeliverAt().GetNanos()))
 	b = binary.BigEndian.AppendUint64(b, uint64(item.GetDelay().GetSeconds()))
 	b = binary.BigEndian.AppendUint64(b, uint64(item.GetDelay().GetNanos()))
+	if item.GetPriority() != 0 { // what was remembered before there were lanes stays as it was
+		b = binary.BigEndian.AppendUint32(b, uint32(item.GetPriority()))
+	}
 	sum := sha256.Sum256(b)
 	return binary.BigEndian.Uint64(sum[:])
 }
@@ -129,7 +133,7 @@ func (e *Engine) Withheld(b store.BlockedShard) {
 
 // Arrived spreads the news of messages that came due and are in the log now.
 func (e *Engine) Arrived(due store.Due) {
-	for i := range due.Shards {
+	for i := range slices.Backward(due.Shards) { // of a queue the highest lane first, so that what waits hears of it first
 		s := &due.Shards[i]
 		e.metrics.due.Add(float64(len(s.Frames)))
 		e.rates.Add(s.QueueID, len(s.Frames))

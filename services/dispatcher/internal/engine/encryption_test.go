@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"math"
 	"strings"
 	"testing"
 
@@ -139,7 +140,7 @@ func TestNothingOfAnEncryptedQueueIsInTheDatabaseInClear(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, peeked.Messages, 1)
 	require.Equal(t, "secret-payload-2", string(peeked.Messages[0].Payload))
-	_, err = n.control.ListPartitions(t.Context(), q, "", 10)
+	_, err = n.control.ListPartitions(t.Context(), q, "", math.MaxInt64, 10)
 	require.ErrorIs(t, err, store.ErrNotListed)
 }
 

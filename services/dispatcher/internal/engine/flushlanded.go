@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"postrider.dev/services/dispatcher/internal/domain/message"
@@ -139,8 +141,8 @@ func (l *flushLane) later(c *part) {
 // announce wakes who waits here, hints others, and learns newer configurations.
 func (l *flushLane) announce(parts []*part, results []store.Appended) {
 	told := map[int64]bool{}
-	for i, c := range parts {
-		r := results[i]
+	for _, i := range highestFirst(parts) {
+		c, r := parts[i], results[i]
 		if len(c.offered) == 0 || r.ConfigVersion == 0 && r.Status != store.StatusAppended {
 			continue
 		}
@@ -160,6 +162,16 @@ func (l *flushLane) announce(parts []*part, results []store.Appended) {
 			l.seen[p.queue.ID] = r.ConfigVersion
 		}
 	}
+}
+
+// highestFirst orders parts so that of each queue the highest lane comes first: who waits is to hear of that first. The shards of a queue have growing ids.
+func highestFirst(parts []*part) []int {
+	order := make([]int, len(parts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(parts[b].shard, parts[a].shard) })
+	return order
 }
 
 // maxSeen bounds what a lane remembers of configurations; forgetting costs that old limits hold one commit longer.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 	"postrider.dev/services/dispatcher/internal/engine/catalog"
 )
@@ -19,6 +20,8 @@ type group struct {
 	name   string
 	rows   atomic.Pointer[groupRows]
 	shards []*gshard
+	layout placement.Layout
+	usedAt atomic.Int64  // UnixNano of a pop, the last one or nearly; see used
 	turn   atomic.Uint32 // spreads pops over the shards
 	parked atomic.Int64  // how many wait; written under mu
 
@@ -69,7 +72,7 @@ func (g *group) park(p *pop) {
 	for i, s := range g.shards {
 		if p.wants(i) && s.seq.Load() != p.seqs[i] {
 			g.unpark(p)
-			p.submit(i, len(g.shards)-1)
+			p.begin(i)
 			return
 		}
 	}
@@ -144,26 +147,41 @@ func (g *group) take(s *gshard, ready func(hash uint64) bool) []*request {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var taken []*request
-	for el := g.any.Front(); el != nil && len(taken) < feedLimit; el = g.any.Front() {
-		taken = append(taken, g.claim(el.Value.(*pop), s)) //nolint:forcetypeassert // the list holds nothing else
+	n := 0
+	claim := func(p *pop) {
+		n++
+		if r := g.claim(p, s); r != nil {
+			taken = append(taken, r)
+		}
+	}
+	for el := g.any.Front(); el != nil && n < feedLimit; el = g.any.Front() {
+		claim(el.Value.(*pop)) //nolint:forcetypeassert // the list holds nothing else
 	}
 	for hash, l := range g.named {
-		if len(taken) >= 2*feedLimit {
+		if n >= 2*feedLimit {
 			break
 		}
 		p := l.Front().Value.(*pop) //nolint:forcetypeassert // the list holds nothing else
 		if p.wants(s.index) && ready(hash) {
-			taken = append(taken, g.claim(p, s))
+			claim(p)
 		}
 	}
-	g.e.metrics.wakes.Add(float64(len(taken)))
+	g.e.metrics.wakes.Add(float64(n))
 	return taken
 }
 
-// claim needs g.mu.
+// claim returns the request of a parked pop for the shard that woke it; nil if it goes to a higher lane first, where something came up too. It needs g.mu.
 func (g *group) claim(p *pop, s *gshard) *request {
 	g.unpark(p)
-	p.at, p.left, p.fed = s.index, 0, true
+	p.fed = true
+	for i, higher := range g.shards {
+		if g.layout.Priority(i) > g.layout.Priority(s.index) && p.wants(i) && higher.seq.Load() != p.seqs[i] {
+			p.owes = s
+			p.begin(i)
+			return nil
+		}
+	}
+	p.at, p.rest = s.index, nil
 	return p.request()
 }
 

@@ -159,7 +159,7 @@ func (e *Engine) page(ctx context.Context, q *catalog.Queue, shard int, from, he
 		begin := first
 		for ; first < end && !found[first].at.IsZero(); first++ {
 			if !deleted.Has(first) {
-				p.Messages = append(p.Messages, subscribed(id, shard, first, found[first]))
+				p.Messages = append(p.Messages, subscribed(q, shard, first, found[first]))
 			}
 		}
 		if p.Next = int64(first); first > begin {
@@ -247,10 +247,11 @@ func (e *Engine) readDirectories(ctx context.Context, shard message.ShardID, fro
 	return found, err
 }
 
-func subscribed(shard message.ShardID, index int, at message.Offset, m read) *queuev1.SubscribedMessage {
+func subscribed(q *catalog.Queue, index int, at message.Offset, m read) *queuev1.SubscribedMessage {
 	out := &queuev1.SubscribedMessage{
-		MessageId: message.ID{Shard: shard, Offset: at}.String(), Partition: m.Partition, Offset: int64(at), Shard: int32(index),
-		Payload: m.Payload, ContentType: m.ContentType, ClientId: m.ClientID, CreatedAt: timestamppb.New(m.at),
+		MessageId: message.ID{Shard: q.Shards[index], Offset: at}.String(), Partition: m.Partition, Offset: int64(at), Shard: int32(index),
+		Priority: int32(q.Layout().Priority(index)),
+		Payload:  m.Payload, ContentType: m.ContentType, ClientId: m.ClientID, CreatedAt: timestamppb.New(m.at),
 	}
 	if len(m.Headers) > 0 {
 		out.Headers = make(map[string]string, len(m.Headers))

@@ -13,7 +13,6 @@ import (
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/dispatcher/internal/domain/lease"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 	"postrider.dev/services/dispatcher/internal/engine/catalog"
@@ -193,9 +192,10 @@ func (e *Engine) popFrom(
 	want.MaxBytes = max(want.MaxBytes-besides(req, len(g.shards)), 1)
 	var told []*queuev1.Trimmed // by parts that came to nothing
 	trimmed := 0
+	skip := map[int][]message.Offset{} // by shard
 	for {
 		sent := e.clk.Now()
-		p := e.newPop(g, want, deadline.Sub(sent))
+		p := e.newPop(g, want, skip, deadline.Sub(sent))
 		begin(p.start)
 		draining := e.await(ctx, p, deadline)
 		if p.err != nil {
@@ -226,7 +226,9 @@ func (e *Engine) popFrom(
 			continue
 		}
 		e.undelivered(p.parts)
-		want.Skip = append(want.Skip, strangers...)
+		for shard, found := range strangers {
+			skip[shard] = append(skip[shard], found...)
+		}
 	}
 }
 
@@ -263,15 +265,12 @@ func besides(req *queuev1.PopRequest, shards int) int64 {
 }
 
 // newPop numbers a pop. What it waits for begins here: a poll that begins later proves that there is nothing.
-func (e *Engine) newPop(g *group, want window.Pop, wait time.Duration) *pop {
-	p := &pop{
-		g: g, want: want, noWait: wait <= 0, only: -1, arrived: e.poller.arrival(),
+func (e *Engine) newPop(g *group, want window.Pop, skip map[int][]message.Offset, wait time.Duration) *pop {
+	g.used()
+	return &pop{
+		g: g, want: want, skip: skip, noWait: wait <= 0, arrived: e.poller.arrival(),
 		done: make(chan struct{}), seqs: make([]uint64, len(g.shards)),
 	}
-	if want.Named {
-		p.only = placement.Shard(want.Hash, len(g.shards))
-	}
-	return p
 }
 
 // await returns when p is finished. It reports whether p was sent away because the dispatcher drains.
@@ -306,9 +305,10 @@ func (e *Engine) await(ctx context.Context, p *pop, deadline time.Time) (drainin
 	}
 }
 
-// deliver reads the messages of a pop and makes its answer. Messages of a named pop that turn out to have another name are given back.
-func (e *Engine) deliver(ctx context.Context, p *pop, partition string) (resp *queuev1.PopResponse, strangers []message.Offset, err error) {
-	resp = &queuev1.PopResponse{}
+// deliver reads the messages of a pop and makes its answer. Messages of a named pop that turn out to have another name are given back; strangers are these,
+// by shard.
+func (e *Engine) deliver(ctx context.Context, p *pop, partition string) (resp *queuev1.PopResponse, strangers map[int][]message.Offset, err error) {
+	resp, strangers = &queuev1.PopResponse{}, map[int][]message.Offset{}
 	var token lease.Token
 	var expires window.DBTime
 	for _, part := range p.parts {
@@ -325,16 +325,20 @@ func (e *Engine) deliver(ctx context.Context, p *pop, partition string) (resp *q
 			body, ok := found[m.Offset]
 			strange := ok && partition != "" && body.Partition != partition
 			if strange {
-				strangers = append(strangers, m.Offset)
+				strangers[part.s.index] = append(strangers[part.s.index], m.Offset)
 			}
-			if !ok || strange || len(strangers) > 0 { // what lies behind a stranger comes back with it
+			if !ok || strange || len(strangers[part.s.index]) > 0 { // what lies behind a stranger comes back with it
 				back = append(back, m.Offset)
 				continue
 			}
-			resp.Deliveries = append(resp.Deliveries, delivery(part.s.shard.id, m, body))
+			resp.Deliveries = append(resp.Deliveries, delivery(part.s, m, body))
 		}
 		if part.told.Untold > 0 {
 			resp.Trimmed = append(resp.Trimmed, lossOf(part))
+		}
+		if len(back) == len(part.messages) && len(strangers[part.s.index]) > 0 { // those of another lane may be delivered
+			e.giveBack(part.s, part.epoch, nil)
+			continue
 		}
 		if len(back) > 0 && len(back) < len(part.messages) {
 			e.giveBack(part.s, part.epoch, back)

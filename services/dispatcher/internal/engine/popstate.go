@@ -31,17 +31,18 @@ type pop struct {
 	g       *group
 	want    window.Pop // what is still wanted
 	noWait  bool
-	only    int           // the one shard that can serve it, -1 = any
-	arrived uint64        // order of arrival; polls that begin later have a greater number
-	gone    atomic.Bool   // nobody waits for it any more: hand out nothing
-	done    chan struct{} // closed when finished
+	skip    map[int][]message.Offset // by shard: those that turned out to be of another partition
+	arrived uint64                   // order of arrival; polls that begin later have a greater number
+	gone    atomic.Bool              // nobody waits for it any more: hand out nothing
+	done    chan struct{}            // closed when finished
 
 	// Guarded by g.mu.
 	state   popStateName
 	place   *list.Element
-	at      int  // the shard that plans it
-	left    int  // shards to try after that one
-	fed     bool // woken from the lists, not new
+	at      int     // the shard that plans it
+	rest    []int   // shards to try after that one, in this order
+	owes    *gshard // woke it, and was passed by for a higher lane: it is to wake another one unless this one comes back to it
+	fed     bool    // woken from the lists, not new
 	checked bool
 	away    bool     // sent away: end rather than park
 	seqs    []uint64 // gshard.seq before the last plan on each shard
@@ -62,7 +63,10 @@ type popPart struct {
 }
 
 // wants says whether the shard with this index may serve the pop.
-func (p *pop) wants(shard int) bool { return p.only < 0 || p.only == shard }
+func (p *pop) wants(shard int) bool {
+	l := p.g.layout
+	return !p.want.Named || l.Shard(l.Priority(shard), p.want.Hash) == shard
+}
 
 // start begins the first plan.
 func (p *pop) start() {
@@ -73,25 +77,36 @@ func (p *pop) start() {
 
 // restart plans on every shard that may serve the pop, once. It needs g.mu.
 func (p *pop) restart() {
-	p.state = popPlanning
-	n := len(p.g.shards)
-	if p.only >= 0 {
-		p.submit(p.only, 0)
-		return
-	}
 	first := 0
-	if n > 1 {
-		first = int(p.g.turn.Add(1)) % n
+	if len(p.g.shards) > 1 {
+		first = int(p.g.turn.Add(1))
 	}
-	p.submit(first, n-1)
+	p.begin(first)
 }
 
-// submit plans on one shard and, should it have nothing, on that many more after it. It needs g.mu.
-func (p *pop) submit(shard, left int) {
-	if p.only >= 0 {
-		left = 0
+// begin plans on every shard that may serve the pop, once: on those of the highest lane first, and in each lane beginning with the place of first. It needs
+// g.mu.
+func (p *pop) begin(first int) {
+	p.state = popPlanning
+	l := p.g.layout
+	turns := l.Turns()
+	if p.want.Named {
+		turns = l.Lanes
 	}
-	p.at, p.left = shard, left
+	round := make([]int, turns)
+	for n := range round {
+		if p.want.Named {
+			round[n] = l.NamedTurn(p.want.Hash, n)
+		} else {
+			round[n] = l.Turn(first, n)
+		}
+	}
+	p.submit(round[0], round[1:])
+}
+
+// submit plans on one shard and, should it not have all that is wanted, on the rest after it. It needs g.mu.
+func (p *pop) submit(shard int, rest []int) {
+	p.at, p.rest = shard, rest
 	if !p.g.shards[shard].submit(p.request()) {
 		p.finish(ErrDraining)
 	}
@@ -100,6 +115,7 @@ func (p *pop) submit(shard, left int) {
 // request is the pop as a group-shard plans it.
 func (p *pop) request() *request {
 	want := p.want
+	want.Skip = p.skip[p.at]
 	return &request{want: &want, dropped: p.gone.Load, done: p.planned}
 }
 
@@ -108,15 +124,18 @@ func (p *pop) planned(out window.Outcome, at window.DBTime, seq uint64, err erro
 	p.g.mu.Lock()
 	defer p.g.mu.Unlock()
 	p.seqs[p.at] = seq
+	if p.owes == p.g.shards[p.at] {
+		p.owes = nil
+	}
 	switch {
 	case err != nil:
 		p.finish(err)
 	case out.Result == window.Done:
 		p.granted(out, at)
 	case out.Again && !p.gone.Load():
-		p.submit(p.at, p.left)
-	case p.left > 0 && !p.gone.Load():
-		p.submit((p.at+1)%len(p.g.shards), p.left-1)
+		p.submit(p.at, p.rest)
+	case len(p.rest) > 0 && !p.gone.Load():
+		p.submit(p.rest[0], p.rest[1:])
 	default:
 		p.nothing(out)
 	}
@@ -140,8 +159,8 @@ func (p *pop) granted(out window.Outcome, at window.DBTime) {
 			return
 		}
 	}
-	if p.left > 0 && p.want.MaxMessages > 0 && p.want.MaxBytes > 0 && !p.gone.Load() {
-		p.submit((p.at+1)%len(p.g.shards), p.left-1)
+	if len(p.rest) > 0 && p.want.MaxMessages > 0 && p.want.MaxBytes > 0 && !p.gone.Load() {
+		p.submit(p.rest[0], p.rest[1:])
 		return
 	}
 	p.finish(nil)
@@ -170,6 +189,9 @@ func (p *pop) finish(err error) {
 	}
 	p.state = popFinished
 	close(p.done)
+	if p.owes != nil {
+		p.owes.refeed()
+	}
 }
 
 // expire ends the wait for messages: a pop that has been told of everything up to now ends at once, another one still hears of the next poll.

@@ -224,13 +224,14 @@ func (p *push) place(q *catalog.Queue) {
 // encode makes the frames, all in one buffer, and the keys.
 func (p *push) encode(messages []message.Message, size int) {
 	buf := make([]byte, 0, size)
+	layout := p.queue.Layout()
 	for i := range p.items {
 		it := &p.items[i]
 		m := &messages[it.index]
 		start := len(buf)
 		buf = message.AppendFrame(buf, m)
 		it.frame = segment.Frame{Hash: p.queue.Hash(m.Partition), Bytes: buf[start:len(buf):len(buf)]}
-		it.shard = placement.Shard(it.frame.Hash, len(p.queue.Shards))
+		it.shard = layout.Shard(int(p.req.GetItems()[it.index].GetPriority()), it.frame.Hash)
 		if it.later = laterOf(p.req.GetItems()[it.index]); it.later.is() {
 			p.keyed = true // it takes the way on which the database's time is known before anything is written
 		}
@@ -279,6 +280,9 @@ func fill(m *message.Message, item *queuev1.PushItem) {
 
 func checkItem(q *catalog.Queue, m *message.Message, item *queuev1.PushItem) error {
 	if err := q.Config.CheckMessage(m); err != nil {
+		return err
+	}
+	if err := q.Config.CheckPriority(int(item.GetPriority())); err != nil {
 		return err
 	}
 	if err := checkLater(item); err != nil {

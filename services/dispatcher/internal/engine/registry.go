@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"postrider.dev/pkg/tenant"
 	"postrider.dev/services/dispatcher/internal/domain/message"
@@ -18,7 +20,7 @@ func (e *Engine) group(q *catalog.Queue, row *catalog.Group) *group {
 	defer e.mu.Unlock()
 	g := e.groups[row.ID]
 	if g == nil {
-		g = &group{e: e, id: row.ID, name: row.Name, named: map[uint64]*list.List{}}
+		g = &group{e: e, id: row.ID, name: row.Name, layout: q.Layout(), named: map[uint64]*list.List{}}
 		for i, id := range row.Shards {
 			s := &gshard{id: id, index: i, grp: g, shard: e.shardOf(q.Shards[i]), lane: e.workLanes[q.ID%lanes], closed: e.ended}
 			s.shard.join(s)
@@ -200,8 +202,8 @@ func (e *Engine) QueueChanged(t tenant.ID, queueName string, deleted bool) {
 
 // Appended is told by control verbs of this dispatcher, after their commit, that messages were appended outside the engine's own flushes.
 func (e *Engine) Appended(t tenant.ID, queueName string, heads map[message.ShardID]message.Offset) {
-	for shard, head := range heads {
-		e.advanced(shard, head)
+	for _, shard := range slices.Backward(slices.Sorted(maps.Keys(heads))) { // of a queue the highest lane first
+		e.advanced(shard, heads[shard])
 	}
 	e.hints.MessagesAvailable(t, queueName)
 }

@@ -189,6 +189,14 @@ func (g *gshard) wake() {
 	g.mu.Unlock()
 }
 
+// refeed passes a wake on: the pop that it was for did without this shard.
+func (g *gshard) refeed() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.feed = true
+	g.schedule()
+}
+
 // suspect compares the version that a poll saw with the one known; there is false if the poll found no row, which is how a deleted group looks. It
 // reports whether the view has to be looked at.
 func (g *gshard) suspect(version window.Version, there bool) bool {

@@ -59,7 +59,7 @@ func (s *Queues) lookup(ctx context.Context, q store.Queue, req *queuev1.LookupM
 	if !ok || f.Deleted {
 		return nil, apierr.NotFound(ReasonMessageNotFound, "the partition has no message of that client id in the log")
 	}
-	return foundOf(f), nil
+	return foundOf(q, f), nil
 }
 
 // checkLookup accepts a message by one of its names, and a group with trace only.
@@ -98,7 +98,7 @@ func (s *Queues) lookupID(ctx context.Context, q store.Queue, text string) (*que
 		if err != nil {
 			return nil, wireError(err)
 		}
-		return foundOf(f), nil
+		return foundOf(q, f), nil
 	}
 	id, err := message.ParsePendingID(text)
 	if err != nil {
@@ -108,17 +108,17 @@ func (s *Queues) lookupID(ctx context.Context, q store.Queue, text string) (*que
 	if err != nil {
 		return nil, wireError(err)
 	}
-	resp := foundOf(f.Found)
+	resp := foundOf(q, f.Found)
 	if !f.AvailableAt.IsZero() {
 		resp.MessageId, resp.Offset, resp.CreatedAt, resp.AvailableAt = id.String(), 0, nil, instant(f.AvailableAt)
 	}
 	return resp, nil
 }
 
-func foundOf(f store.Found) *queuev1.LookupMessageResponse {
+func foundOf(q store.Queue, f store.Found) *queuev1.LookupMessageResponse {
 	return &queuev1.LookupMessageResponse{
 		MessageId: message.ID{Shard: f.Shard, Offset: f.Offset}.String(), Offset: int64(f.Offset), Payload: f.Payload,
 		ContentType: f.ContentType, Headers: headersOf(f.Headers), CreatedAt: instant(f.CreatedAt.UTC()),
-		Partition: f.Partition, ClientId: f.ClientID,
+		Partition: f.Partition, ClientId: f.ClientID, Priority: int32(q.PriorityOf(f.Shard)),
 	}
 }

@@ -42,13 +42,17 @@ func (s *Queues) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequ
 		resp.Messages = append(resp.Messages, &queuev1.PeekedMessage{
 			MessageId: message.ID{Shard: f.Shard, Offset: f.Offset}.String(), Partition: f.Partition, Offset: int64(f.Offset), Payload: f.Payload,
 			ContentType: f.ContentType, Headers: headersOf(f.Headers), ClientId: f.ClientID, CreatedAt: instant(f.CreatedAt.UTC()),
+			Priority: int32(q.PriorityOf(f.Shard)),
 		})
 	}
 	return resp, nil
 }
 
 func peekOf(req *queuev1.PeekMessagesRequest) (store.Peek, error) {
-	p := store.Peek{Shard: int(req.GetShard()), Partition: req.GetPartition(), Limit: int(req.GetLimit()), MaxBytes: int64(req.GetMaxBytes())}
+	p := store.Peek{
+		Shard: int(req.GetShard()), Partition: req.GetPartition(), Priority: int(req.GetPriority()),
+		Limit: int(req.GetLimit()), MaxBytes: int64(req.GetMaxBytes()),
+	}
 	if err := firstOf(
 		queue.CheckName("queue", req.GetQueue()),
 		queue.CheckOptionalName("partition", p.Partition),
@@ -62,6 +66,9 @@ func peekOf(req *queuev1.PeekMessagesRequest) (store.Peek, error) {
 	}
 	if req.Shard != nil && p.Partition != "" {
 		return p, invalid.New(invalid.OutOfRange, "shard", "must not be given beside partition")
+	}
+	if req.Priority != nil && p.Partition == "" {
+		return p, invalid.New(invalid.OutOfRange, "priority", "goes with partition only")
 	}
 	if p.Limit == 0 {
 		p.Limit = defaultPeek

@@ -103,7 +103,7 @@ func (s *Queues) GetQueue(ctx context.Context, req *queuev1.GetQueueRequest) (*q
 	}
 	resp := &queuev1.GetQueueResponse{Queue: queueOf(q, d.Stats, s.rates.PerSecond(q.ID))}
 	for _, shard := range d.Shards {
-		resp.Shards = append(resp.Shards, shardOf(shard))
+		resp.Shards = append(resp.Shards, shardOf(q, shard))
 	}
 	for _, g := range d.Groups {
 		resp.Groups = append(resp.Groups, groupOf(q.Config, g, d.States[g.ID]))
@@ -147,7 +147,7 @@ func (s *Queues) ListPartitions(ctx context.Context, req *queuev1.ListPartitions
 		return nil, wireError(err)
 	}
 	list := listing{"partitions", by.Tenant.String(), req.GetQueue()}
-	after, err := list.nameCursor(req.GetPageToken())
+	after, shard, err := list.partitionCursor(req.GetPageToken())
 	if err != nil {
 		return nil, wireError(err)
 	}
@@ -155,17 +155,17 @@ func (s *Queues) ListPartitions(ctx context.Context, req *queuev1.ListPartitions
 	if err != nil {
 		return nil, wireError(err)
 	}
-	page, err := s.control.ListPartitions(ctx, q, after, size+1)
+	page, err := s.control.ListPartitions(ctx, q, after, shard, size+1)
 	if err != nil {
 		return nil, wireError(err)
 	}
 	resp := &queuev1.ListPartitionsResponse{}
 	if len(page) > size {
 		page = page[:size]
-		resp.NextPageToken = list.next(page[size-1].Name)
+		resp.NextPageToken = list.next(partitionCursor(page[size-1]))
 	}
 	for _, p := range page {
-		resp.Partitions = append(resp.Partitions, partitionOf(p))
+		resp.Partitions = append(resp.Partitions, partitionOf(q, p))
 	}
 	return resp, nil
 }

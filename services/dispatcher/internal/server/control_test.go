@@ -20,7 +20,7 @@ func TestConfigureShowsEveryOptionAndCreates(t *testing.T) {
 	b := newBench(t)
 
 	resp, err := b.ConfigureQueue(b.as("a"), &queuev1.ConfigureQueueRequest{
-		Queue: "q", Options: &queuev1.QueueOptions{MaxAttempts: proto.Int32(2), Backoff: durationpb.New(0), Shards: proto.Int32(3), Compression: queuev1.Compression_COMPRESSION_NONE.Enum()},
+		Queue: "q", Options: &queuev1.QueueOptions{MaxAttempts: proto.Int32(2), Backoff: durationpb.New(0), Shards: proto.Int32(3), Compression: queuev1.Compression_COMPRESSION_NONE.Enum(), Lanes: proto.Int32(2)},
 	})
 	require.NoError(t, err)
 	require.True(t, resp.GetCreated())
@@ -29,7 +29,7 @@ func TestConfigureShowsEveryOptionAndCreates(t *testing.T) {
 		MaxMessageBytes: proto.Int32(1 << 20), IdempotencyWindow: durationpb.New(time.Hour), MaxGroups: proto.Int32(100), Shards: proto.Int32(3),
 		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
 		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
-		Compression: queuev1.Compression_COMPRESSION_NONE.Enum(), Encryption: proto.Bool(false),
+		Compression: queuev1.Compression_COMPRESSION_NONE.Enum(), Encryption: proto.Bool(false), Lanes: proto.Int32(2),
 	}, resp.GetQueue().GetOptions()), resp)
 	require.Equal(t, []string{"changed a/q"}, b.notes.taken())
 

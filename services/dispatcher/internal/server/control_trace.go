@@ -22,7 +22,7 @@ func (s *Queues) trace(ctx context.Context, q store.Queue, text, group string) (
 	if err != nil {
 		return nil, wireError(err)
 	}
-	resp := foundOf(t.Found)
+	resp := foundOf(q, t.Found)
 	if resp.Trimmed = t.Trimmed; t.Trimmed {
 		resp.CreatedAt = nil
 	}

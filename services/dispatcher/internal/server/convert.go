@@ -22,6 +22,7 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		MaxMessageBytes: integer(o.GetMaxMessageBytes(), o != nil && o.MaxMessageBytes != nil),
 		MaxGroups:       integer(o.GetMaxGroups(), o != nil && o.MaxGroups != nil),
 		Shards:          integer(o.GetShards(), o != nil && o.Shards != nil),
+		Lanes:           integer(o.GetLanes(), o != nil && o.Lanes != nil),
 
 		RetentionBytes:   integer(o.GetRetentionBytes(), o != nil && o.RetentionBytes != nil),
 		MaxQueueBytes:    integer(o.GetMaxQueueBytes(), o != nil && o.MaxQueueBytes != nil),
@@ -64,7 +65,7 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		queue.OptRetention: p.Set.Retention != nil, queue.OptRetentionBytes: p.Set.RetentionBytes != nil,
 		queue.OptRetentionSettled: p.Set.RetentionSettled != nil, queue.OptExpireAfter: p.Set.ExpireAfter != nil,
 		queue.OptMaxQueueBytes: p.Set.MaxQueueBytes != nil, queue.OptMaxQueueMessages: p.Set.MaxQueueMessages != nil,
-		queue.OptCompression: p.Set.Compression != nil, queue.OptEncryption: p.Set.Encryption != nil,
+		queue.OptCompression: p.Set.Compression != nil, queue.OptEncryption: p.Set.Encryption != nil, queue.OptLanes: p.Set.Lanes != nil,
 	}
 	for _, name := range reset {
 		if set[queue.Option(name)] {
@@ -95,7 +96,7 @@ func optionsOf(c queue.Config) *queuev1.QueueOptions {
 		IdempotencyWindow: durationpb.New(c.IdempotencyWindow), MaxGroups: number(c.MaxGroups), Shards: number(c.Shards),
 		Retention: durationpb.New(c.Retention.Age), RetentionBytes: new(int64(c.Retention.Bytes)), RetentionSettled: new(c.Retention.Settled),
 		ExpireAfter: durationpb.New(c.Retention.ExpireAfter), MaxQueueBytes: new(int64(c.Limits.Bytes)), MaxQueueMessages: new(int64(c.Limits.Messages)),
-		Compression: compressionOf(c.Compression), Encryption: &c.Encryption,
+		Compression: compressionOf(c.Compression), Encryption: &c.Encryption, Lanes: number(c.Lanes),
 	}
 }
 
@@ -128,9 +129,10 @@ func queueOf(q store.Queue, s store.QueueStats, rate float64) *queuev1.Queue {
 	}
 }
 
-func shardOf(s store.ShardStats) *queuev1.Shard {
+func shardOf(q store.Queue, s store.ShardStats) *queuev1.Shard {
 	return &queuev1.Shard{
 		Id: strconv.FormatInt(int64(s.Shard), 10), Head: int64(s.Head), Tail: int64(s.Tail), LastPushAt: instant(s.LastPushAt),
+		Priority: int32(q.PriorityOf(s.Shard)),
 	}
 }
 
@@ -191,10 +193,10 @@ func onFailureOf(f queue.OnFailure) queuev1.OnFailure {
 	return queuev1.OnFailure_ON_FAILURE_UNSPECIFIED
 }
 
-func partitionOf(p store.Partition) *queuev1.Partition {
+func partitionOf(q store.Queue, p store.Partition) *queuev1.Partition {
 	return &queuev1.Partition{
 		Name: p.Name, ShardId: strconv.FormatInt(int64(p.Shard), 10), FirstOffset: int64(p.FirstOffset), LastOffset: int64(p.LastOffset),
-		LastSeenAt: instant(p.LastSeenAt),
+		LastSeenAt: instant(p.LastSeenAt), Priority: int32(q.PriorityOf(p.Shard)),
 	}
 }
 
@@ -208,6 +210,7 @@ func deadLetterOf(queueName string, d store.DeadLetter) *queuev1.DeadLetter {
 		Partition: d.Partition, Offset: int64(d.Offset), Payload: d.Payload, ContentType: d.ContentType, Headers: headersOf(d.Headers),
 		ClientId: d.ClientID, Attempts: int32(d.Failures), Reason: deadReason(d),
 		FailedAt: instant(d.FailedAt), RedrivenAt: instant(d.RedrivenAt), PayloadBytes: int32(d.PayloadBytes), Trimmed: d.Trimmed,
+		Priority: int32(d.Priority),
 	}
 }
 

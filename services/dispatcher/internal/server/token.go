@@ -3,12 +3,17 @@ package server
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
+	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
+	"postrider.dev/services/dispatcher/internal/store"
 )
 
 const (
@@ -55,6 +60,28 @@ func (l listing) nameCursor(token string) (string, error) {
 		return "", badToken("is damaged")
 	}
 	return name, err
+}
+
+// partitionCursor is where a listing of partitions goes on behind one: its name, which has no NUL, a NUL, and its shard.
+func partitionCursor(p store.Partition) string { return fmt.Sprintf("%s\x00%d", p.Name, p.Shard) }
+
+// partitionCursor reads what partitionCursor made. Where there is a name alone, which is how it was made before there were lanes, no shard is left of it.
+func (l listing) partitionCursor(token string) (name string, shard message.ShardID, err error) {
+	cursor, err := l.cursor(token)
+	if err != nil {
+		return "", 0, err
+	}
+	name, number, ok := strings.Cut(cursor, "\x00")
+	shard = math.MaxInt64
+	if ok {
+		var n int64
+		n, err = strconv.ParseInt(number, 10, 64)
+		shard = message.ShardID(n)
+	}
+	if err != nil || queue.CheckOptionalName("page_token", name) != nil {
+		return "", 0, badToken("is damaged")
+	}
+	return name, shard, nil
 }
 
 func (l listing) sum(cursor string) uint64 {

@@ -24,6 +24,7 @@ type DeadLetter struct {
 	Group        string
 	Shard        message.ShardID
 	Offset       message.Offset
+	Priority     int
 	PayloadBytes int
 	Trimmed      bool // the message was gone when it became a dead letter: there is nothing to redrive
 	Failures     int
@@ -66,6 +67,9 @@ func (c *Control) ListDeadLetters(ctx context.Context, t tenant.ID, queueName st
 	if err == nil {
 		err = c.s.openLetters(ctx, c.on(), page)
 	}
+	if err == nil {
+		err = c.placeLetters(ctx, c.on(), page)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -89,6 +93,9 @@ func (c *Control) GetDeadLetter(ctx context.Context, t tenant.ID, queueName stri
 	one := []DeadLetter{d}
 	if err == nil {
 		err = c.s.openLetters(ctx, c.on(), one)
+	}
+	if err == nil {
+		err = c.placeLetters(ctx, c.on(), one)
 	}
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("get dead letter: %w", err)

@@ -96,7 +96,7 @@ ORDER BY d.id
 LIMIT @limit;
 
 -- name: dead_letters_read
-SELECT id, partition, client_id, content_type, headers, payload, key_id
+SELECT id, queue_id, shard_id, partition, client_id, content_type, headers, payload, key_id
 FROM dispatcher.dead_letters
 WHERE id = ANY (@ids::uuid[])
 ORDER BY id;

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -37,7 +38,7 @@ func (c *Control) FindByClientID(ctx context.Context, q Queue, partition, client
 	return f, ok, err
 }
 
-// FindByClientIDs returns the newest message under each name, as long as it is in the log. There is no index: the directories are searched for the
+// FindByClientIDs returns the newest message under each name, of all lanes, as long as it is in the log. There is no index: the directories are searched for the
 // partitions, newest first, and names compared in the frames, once a shard however many names there are. The cost grows with what the partitions have in
 // the log, so the caller MUST bound ctx.
 func (c *Control) FindByClientIDs(ctx context.Context, q Queue, names []ClientName) (map[ClientName]Found, error) {
@@ -47,22 +48,30 @@ func (c *Control) FindByClientIDs(ctx context.Context, q Queue, names []ClientNa
 	wanted := map[message.ShardID]map[ClientName]uint64{}
 	for _, name := range names {
 		hash := q.Hash(name.Partition)
-		shard := q.ShardOf(hash)
-		if wanted[shard] == nil {
-			wanted[shard] = map[ClientName]uint64{}
+		for _, home := range q.Layout().Homes(hash) {
+			shard := q.Shards[home]
+			if wanted[shard] == nil {
+				wanted[shard] = map[ClientName]uint64{}
+			}
+			wanted[shard][name] = hash
 		}
-		wanted[shard][name] = hash
 	}
-	found := make(map[ClientName]Found, len(names))
+	newest := make(map[ClientName]Found, len(names))
 	for shard, names := range wanted {
+		found := make(map[ClientName]Found, len(names))
 		if err := c.findOnShard(ctx, shard, names, found); err != nil {
 			return nil, err
 		}
 		if err := c.markDeleted(ctx, shard, found); err != nil {
 			return nil, err
 		}
+		for name, f := range found {
+			if other, ok := newest[name]; !ok || cmp.Or(f.CreatedAt.Compare(other.CreatedAt), cmp.Compare(f.Shard, other.Shard)) > 0 {
+				newest[name] = f
+			}
+		}
 	}
-	return found, nil
+	return newest, nil
 }
 
 // markDeleted notes which of the messages that were found on a shard are deleted.

@@ -57,7 +57,7 @@ func (c *Control) Catalogue(ctx context.Context, b Behind, upto message.Offset, 
 		if advanced = tag.RowsAffected() == 1; !advanced || n == 0 {
 			return nil
 		}
-		return c.exec(ctx, tx, "partitions_upsert", b.QueueID, b.Shard, names, firsts, lasts, seen)
+		return c.exec(ctx, tx, "partitions_upsert", names, firsts, lasts, seen, b.QueueID, b.Shard)
 	})
 	return advanced, err
 }
@@ -127,12 +127,13 @@ func (c *Control) behind(ctx context.Context, statement string, args ...any) ([]
 // ErrNotListed says that partitions of an encrypted queue cannot be listed: their names are in what is sealed, and nowhere else.
 var ErrNotListed = errors.New("names of partitions of an encrypted queue are not kept")
 
-// ListPartitions returns up to limit partitions of the queue by name, after a name. For an encrypted queue the error matches ErrNotListed.
-func (c *Control) ListPartitions(ctx context.Context, q Queue, after string, limit int) ([]Partition, error) {
+// ListPartitions returns up to limit partitions of the queue by name and shard, after a name and shard: a partition that is used in several lanes comes once
+// for each. For an encrypted queue the error matches ErrNotListed.
+func (c *Control) ListPartitions(ctx context.Context, q Queue, after string, afterShard message.ShardID, limit int) ([]Partition, error) {
 	if q.Encrypted() {
 		return nil, ErrNotListed
 	}
-	rows, err := c.on().Query(ctx, c.s.sql.text("partitions_page"), q.ID, after, limit)
+	rows, err := c.on().Query(ctx, c.s.sql.text("partitions_page"), q.ID, after, afterShard, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list partitions: %w", err)
 	}

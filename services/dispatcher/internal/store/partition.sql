@@ -3,11 +3,22 @@
 UPDATE dispatcher.catalogued SET upto = @upto WHERE shard_id = @shard AND upto = @since AND upto < @upto;
 
 -- name: partitions_upsert
-INSERT INTO dispatcher.partitions AS p (queue_id, name, shard_id, first_offset, last_offset, last_seen_at)
+-- One row a partition and lane. Nobody else writes rows of this shard: partitions_advance has the lock. No index is named, so that it runs before and after
+-- the lane became a part of the key; before, a name in a second lane is not listed.
+WITH seen AS (
+    SELECT * FROM unnest(@names::text[], @firsts::bigint[], @lasts::bigint[], @seen::timestamptz[]) AS n(name, first_offset, last_offset, last_seen_at)
+), known AS (
+    UPDATE dispatcher.partitions p
+    SET last_offset = greatest(p.last_offset, n.last_offset), last_seen_at = greatest(p.last_seen_at, n.last_seen_at)
+    FROM seen n
+    WHERE p.queue_id = @queue AND p.name = n.name AND p.shard_id = @shard
+    RETURNING p.name
+)
+INSERT INTO dispatcher.partitions (queue_id, name, shard_id, first_offset, last_offset, last_seen_at)
 SELECT @queue, n.name, @shard, n.first_offset, n.last_offset, n.last_seen_at
-FROM unnest(@names::text[], @firsts::bigint[], @lasts::bigint[], @seen::timestamptz[]) AS n(name, first_offset, last_offset, last_seen_at)
-ON CONFLICT (queue_id, name) DO UPDATE
-SET last_offset = greatest(p.last_offset, excluded.last_offset), last_seen_at = greatest(p.last_seen_at, excluded.last_seen_at);
+FROM seen n
+WHERE n.name NOT IN (SELECT name FROM known)
+ON CONFLICT DO NOTHING;
 
 -- name: partitions_behind
 -- Shards whose catalogue is behind their log, by id after the one given.
@@ -27,8 +38,8 @@ JOIN dispatcher.shards s ON s.id = ANY (ARRAY[w.id]) AND s.head > c.upto AND NOT
 -- name: partitions_page
 SELECT name, shard_id, first_offset, last_offset, last_seen_at
 FROM dispatcher.partitions
-WHERE queue_id = @queue AND name > @after
-ORDER BY name
+WHERE queue_id = @queue AND (name, shard_id) > (@after::text, @after_shard::bigint)
+ORDER BY name, shard_id
 LIMIT @limit;
 
 -- name: segments_from

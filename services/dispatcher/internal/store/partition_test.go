@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func TestPartitionsAreListedByNameWithWhatTheLogSaysOfThem(t *testing.T) {
 	c.push(q, msg("b", "5"))
 	require.NoError(t, c.catalogue(c.control, q))
 
-	page, err := c.control.ListPartitions(t.Context(), q, "", 10)
+	page, err := c.control.ListPartitions(t.Context(), q, "", math.MaxInt64, 10)
 	require.NoError(t, err)
 	require.Len(t, page, 3)
 	for i, want := range []store.Partition{
@@ -47,7 +48,7 @@ func TestPartitionsAreListedByNameWithWhatTheLogSaysOfThem(t *testing.T) {
 		want.Shard, want.LastSeenAt = q.Shards[0], page[i].LastSeenAt
 		require.Equal(t, want, page[i])
 	}
-	page, err = c.control.ListPartitions(t.Context(), q, "a", 1)
+	page, err = c.control.ListPartitions(t.Context(), q, "a", math.MaxInt64, 1)
 	require.NoError(t, err)
 	require.Equal(t, "b", page[0].Name)
 }
@@ -66,7 +67,7 @@ func TestNoPartitionIsLeftOutWhoeverCataloguesAndWhoeverDies(t *testing.T) {
 		noErrors(t, race(len(controls), func(i int) error { return c.catalogue(controls[i], q) }))
 	}
 
-	page, err := c.control.ListPartitions(t.Context(), q, "", 1000)
+	page, err := c.control.ListPartitions(t.Context(), q, "", math.MaxInt64, 1000)
 	require.NoError(t, err)
 	require.Len(t, page, 20+4*20)
 	behind, err := c.control.BehindAfter(t.Context(), 0, 100)
@@ -87,7 +88,7 @@ func TestLateWriterOfTheCatalogueWritesNothing(t *testing.T) {
 	ok, err := c.control.Catalogue(t.Context(), behind[0], 1, []store.Sighting{{Name: "wrong", At: time.Now()}})
 	require.NoError(t, err)
 	require.False(t, ok)
-	page, err := c.control.ListPartitions(t.Context(), q, "", 10)
+	page, err := c.control.ListPartitions(t.Context(), q, "", math.MaxInt64, 10)
 	require.NoError(t, err)
 	require.Len(t, page, 1)
 }

@@ -11,7 +11,6 @@ import (
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 )
 
@@ -27,6 +26,7 @@ const (
 type Peek struct {
 	Shard     int    // index; not used with a partition
 	Partition string // only this one; empty: any
+	Priority  int    // the lane of the partition
 	From      queue.From
 	Limit     int   // messages
 	MaxBytes  int64 // as message.WireBound counts; one message is shown whatever its size
@@ -47,9 +47,12 @@ func (c *Control) Peek(ctx context.Context, q Queue, p Peek) (Peeked, error) {
 	}
 	l := look{c: c, Peek: p, hash: []byte{}, out: Peeked{Shard: p.Shard}, bytes: p.MaxBytes}
 	if p.Partition != "" {
+		if err := q.Config.CheckPriority(p.Priority); err != nil {
+			return Peeked{}, err
+		}
 		hash := q.Hash(p.Partition)
 		l.hash = binary.BigEndian.AppendUint64(l.hash, hash)
-		l.out.Shard = placement.Shard(hash, len(q.Shards))
+		l.out.Shard = q.Layout().Shard(p.Priority, hash)
 	}
 	if l.out.Shard >= len(q.Shards) {
 		return Peeked{}, invalid.New(invalid.OutOfRange, "shard", "is %d, the queue has %d", p.Shard, len(q.Shards))

@@ -53,7 +53,7 @@ func (c *Control) createQueue(ctx context.Context, on querier, t tenant.ID, name
 	if resolved.Encryption {
 		version = placement.V2
 	}
-	return c.oneQueue(ctx, on, "queue_create", string(t), name, config, version, resolved.Shards)
+	return c.oneQueue(ctx, on, "queue_create", string(t), name, config, version, resolved.Lanes*resolved.Shards, resolved.Shards)
 }
 
 // Configured is what Configure did.

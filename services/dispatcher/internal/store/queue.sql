@@ -12,6 +12,12 @@ FROM dispatcher.queues
 WHERE tenant_id = @tenant AND name = @name AND deleted_at IS NULL
 FOR NO KEY UPDATE;
 
+-- name: queue_rows
+-- Deleted ones too.
+SELECT id, tenant_id, name, config, config_version, placement, shard_ids, created_at
+FROM dispatcher.queues
+WHERE id = ANY (@ids::bigint[]);
+
 -- name: queue_lock_id
 SELECT id, tenant_id, name, config, config_version, placement, shard_ids, created_at
 FROM dispatcher.queues
@@ -26,8 +32,8 @@ WITH made AS (
     ON CONFLICT (tenant_id, name) WHERE deleted_at IS NULL DO NOTHING
     RETURNING id, tenant_id, name, config, config_version, placement, shard_ids, created_at
 ), shards AS (
-    INSERT INTO dispatcher.shards (id, queue_id, config_version)
-    SELECT u.id, made.id, made.config_version FROM made, unnest(made.shard_ids) AS u(id)
+    INSERT INTO dispatcher.shards (id, queue_id, config_version, lane)
+    SELECT u.id, made.id, made.config_version, (u.n - 1) / @width::int FROM made, unnest(made.shard_ids) WITH ORDINALITY AS u(id, n)
 ), catalogued AS (
     INSERT INTO dispatcher.catalogued (shard_id, upto)
     SELECT u.id, 0 FROM made, unnest(made.shard_ids) AS u(id) WHERE made.placement = 1 -- names of encrypted queues are not listed

@@ -49,11 +49,6 @@ func (q *Queue) Shown(partition string) string {
 	return fmt.Sprintf("#%016x", q.Hash(partition))
 }
 
-// ShardOf is the shard of a partition with this hash.
-func (q *Queue) ShardOf(hash uint64) message.ShardID {
-	return q.Shards[placement.Shard(hash, len(q.Shards))]
-}
-
 // DedupeKey is the row key of an idempotency key. Of an encrypted queue it is keyed, so that nobody can try out names and keys.
 func (q *Queue) DedupeKey(shard message.ShardID, kind message.KeyKind, partition, key string) KeyID {
 	id := message.DedupeKey(shard, kind, partition, key)

@@ -135,7 +135,7 @@ func TestRacingConfigurationsAllTakeEffect(t *testing.T) {
 	q, err := c.control.FindQueue(t.Context(), "a", "q")
 	require.NoError(t, err)
 	require.Equal(t, queue.Config{
-		Lease: time.Minute, MaxAttempts: 2, MaxGroups: 7, MaxMessageBytes: 99, Shards: 1, Compression: queue.CompressionNone,
+		Lease: time.Minute, MaxAttempts: 2, MaxGroups: 7, MaxMessageBytes: 99, Shards: 1, Lanes: 1, Compression: queue.CompressionNone,
 		Retention: queue.Retention{ExpireAfter: 7 * 24 * time.Hour},
 		Backoff:   queue.Backoff{Base: 2 * time.Second, Cap: time.Hour},
 	}, q.Config)

@@ -230,7 +230,7 @@ func (c *Control) encodeAgain(ctx context.Context, tx pg.Tx, q Queue, ids []Dead
 	for i := range letters {
 		m := &letters[i].Message
 		hash := q.Hash(m.Partition)
-		shard := q.ShardOf(hash)
+		shard := q.ShardOf(letters[i].Priority, hash) // of another queue of the name: as near to the lane as it has one
 		frames[shard] = append(frames[shard], segment.Frame{Hash: hash, Bytes: message.AppendFrame(nil, m)})
 	}
 	appends := make([]Append, 0, len(frames))
@@ -275,7 +275,7 @@ func (c *Control) readClaimed(ctx context.Context, tx pg.Tx, q Queue, ids []Dead
 		return nil, err
 	}
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DeadLetter, err error) {
-		err = row.Scan(&d.ID, &d.Partition, &d.ClientID, &d.ContentType, &d.sealed, &d.Payload, &d.key)
+		err = row.Scan(&d.ID, &d.QueueID, &d.Shard, &d.Partition, &d.ClientID, &d.ContentType, &d.sealed, &d.Payload, &d.key)
 		switch {
 		case err != nil:
 		case d.key == 0:
@@ -288,7 +288,10 @@ func (c *Control) readClaimed(ctx context.Context, tx pg.Tx, q Queue, ids []Dead
 	if err != nil {
 		return nil, err
 	}
-	return letters, c.s.openLetters(ctx, tx, letters)
+	if err := c.s.openLetters(ctx, tx, letters); err != nil {
+		return nil, err
+	}
+	return letters, c.placeLetters(ctx, tx, letters)
 }
 
 // flushIn runs the flush of the hot side inside a transaction. A shard that is sealed or gone makes it fail with ErrQueueNotFound, one that would hold too

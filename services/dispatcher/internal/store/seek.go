@@ -14,7 +14,6 @@ import (
 	"postrider.dev/services/dispatcher/internal/domain/invalid"
 	"postrider.dev/services/dispatcher/internal/domain/lease"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/settled"
 	"postrider.dev/services/dispatcher/internal/domain/window"
@@ -33,7 +32,7 @@ type Seek struct {
 
 // Moved is what a seek did.
 type Moved struct {
-	Positions        []Position // one a shard, in the queue's order; with a partition only its own
+	Positions        []Position // one a shard, in the queue's order; with a partition only its own, one a lane
 	Leases, Messages int        // fenced: how many leases lost messages, and how many
 }
 
@@ -49,6 +48,10 @@ type target struct {
 	shard      message.ShardID
 	tail, head message.Offset
 	to         message.Offset
+
+	// Of a partition: its messages, and how far they were looked for.
+	members  *settled.Marks
+	searched message.Offset
 }
 
 // Seek moves a group, or one partition of it, in one transaction: all of its shards or none. When it returns nil, what was leased is fenced off: of a
@@ -101,8 +104,11 @@ func targetsOf(q Queue, g Group, seek Seek) ([]target, error) {
 		list = append(list, target{id: g.Shards[i], shard: shard})
 	}
 	if seek.Partition != "" {
-		at := placement.Shard(q.Hash(seek.Partition), len(q.Shards))
-		list = list[at : at+1]
+		all := list
+		list = nil
+		for _, at := range q.Layout().Homes(q.Hash(seek.Partition)) {
+			list = append(list, all[at])
+		}
 	}
 	if n := len(seek.To.Offsets); n > 0 && n != len(list) {
 		return nil, invalid.New(invalid.OutOfRange, "offsets", "has %d offsets, and %d are needed: one for each shard, in their order", n, len(list))
@@ -112,15 +118,17 @@ func targetsOf(q Queue, g Group, seek Seek) ([]target, error) {
 
 // seek does the work. What a partition has in the log is read before the lock, and only the rest under it.
 func (c *Control) seek(ctx context.Context, tx pg.Tx, q Queue, g Group, seek Seek, targets []target, out *Moved) error {
-	members := &settled.Marks{}
-	hash, searched := q.Hash(seek.Partition), message.Offset(0)
+	hash := q.Hash(seek.Partition)
 	if seek.Partition != "" {
 		if err := c.bounds(ctx, tx, targets); err != nil {
 			return err
 		}
-		searched = targets[0].head
-		if err := c.search(ctx, tx, targets[0].shard, hash, targets[0].tail, searched, members); err != nil {
-			return err
+		for i := range targets {
+			t := &targets[i]
+			t.members, t.searched = &settled.Marks{}, t.head
+			if err := c.search(ctx, tx, t.shard, hash, t.tail, t.searched, t.members); err != nil {
+				return err
+			}
 		}
 	}
 	ids := make([]lease.GroupShardID, len(targets))
@@ -143,10 +151,10 @@ func (c *Control) seek(ctx context.Context, tx pg.Tx, q Queue, g Group, seek See
 		}
 		want := &window.Seek{To: t.to, Deleted: deleted}
 		if seek.Partition != "" {
-			if err := c.search(ctx, tx, t.shard, hash, searched, t.head, members); err != nil {
+			if err := c.search(ctx, tx, t.shard, hash, t.searched, t.head, t.members); err != nil {
 				return err
 			}
-			want.Keyed, want.Hash, want.Members = true, hash, members
+			want.Keyed, want.Hash, want.Members = true, hash, t.members
 		}
 		done, err := c.changeLocked(ctx, tx, t.id, policyOf(q, g), want)
 		if err != nil {

@@ -20,6 +20,7 @@ const (
 	MaxDelivery   = 366 * 24 * time.Hour // how far ahead a message may be delivered
 	maxRetention  = 10 * 365 * 24 * time.Hour
 	maxQueueSize  = 1 << 50
+	MaxLanes      = 10
 )
 
 // Rules is the one table of what the fields of the surface may hold: each field of each request has a line. It returns a fresh copy.
@@ -89,6 +90,7 @@ func pushItemRules() []Rule {
 		optional(name("idempotency_key")),
 		{Field: "deliver_at", Check: Instant},
 		span("delay", 0, MaxDelivery),
+		count("priority", 0, MaxLanes-1),
 	}
 }
 
@@ -134,6 +136,7 @@ func peekRules() []Rule {
 		{Field: "from", Check: Place, Max: 64},
 		count("limit", 0, 1000),
 		count("max_bytes", 0, RequestBytes),
+		count("priority", 0, MaxLanes-1),
 	}
 }
 
@@ -178,6 +181,7 @@ func optionRules() []Rule {
 		count("max_queue_messages", 0, maxQueueSize),
 		enum("compression"),
 		free("encryption"),
+		count("lanes", 1, MaxLanes),
 	}
 }
 

@@ -152,6 +152,9 @@ func acrossPeek(req *queuev1.PeekMessagesRequest) *domain.Violation {
 	if req.Shard != nil && req.GetPartition() != "" {
 		return conflict("PeekMessagesRequest.shard", "shard", "partition says the shard")
 	}
+	if req.Priority != nil && req.GetPartition() == "" {
+		return conflict("PeekMessagesRequest.priority", "priority", "priority goes with partition only")
+	}
 	return nil
 }
 

@@ -19,6 +19,7 @@ func TestBadHTTPIsRefusedBeforeAnythingIsForwarded(t *testing.T) {
 	maps.Copy(cases, badInspection())
 	maps.Copy(cases, badSubscriptions())
 	maps.Copy(cases, badDeletes())
+	maps.Copy(cases, badLanes())
 	for name, c := range cases { //nolint:paralleltest // each counts what the one exchange got
 		t.Run(name, func(t *testing.T) {
 			before := s.exchange.forwarded()
@@ -78,7 +79,7 @@ func badHTTP() map[string]badRequest {
 		"items_too_many":          {"POST", "/v1/queues/q/messages", `{"items":[` + strings.Repeat(`{"payload":1},`, 1000) + `{"payload":1}]}`, nil, 400, "TOO_MANY_ITEMS"},
 		"items_null":              {"POST", "/v1/queues/q/messages", `{"items":null}`, nil, 400, "WRONG_TYPE"},
 		"items_and_short_form":    {"POST", "/v1/queues/q/messages", `{"items":[{"payload":1}],"payload":1}`, nil, 400, "CONFLICTING_FIELDS"},
-		"item_unknown_field":      {"POST", "/v1/queues/q/messages", `{"items":[{"payload":1,"priority":1}]}`, nil, 400, "UNKNOWN_FIELD"},
+		"item_unknown_field":      {"POST", "/v1/queues/q/messages", `{"items":[{"payload":1,"urgency":1}]}`, nil, 400, "UNKNOWN_FIELD"},
 		"item_partition_number":   {"POST", "/v1/queues/q/messages", `{"payload":1,"partition":7}`, nil, 400, "WRONG_TYPE"},
 		"item_lone_surrogate":     {"POST", "/v1/queues/q/messages", `{"payload":1,"partition":"\ud800"}`, nil, 400, "INVALID_UTF8"},
 		"keys_disagree":           {"POST", "/v1/queues/q/messages", `{"items":[{"payload":1}],"idempotency_key":"a"}`, []string{"Idempotency-Key", "b"}, 400, "CONFLICTING_FIELDS"},

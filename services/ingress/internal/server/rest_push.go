@@ -107,6 +107,7 @@ func requestKey(r *http.Request, inBody string) (string, error) {
 func fillItem(to *queuev1.PushItem, from *jsonscan.Item, i int) *queuev1.ItemError {
 	to.Partition, to.ClientId, to.IdempotencyKey = from.Partition, from.ClientID, from.IdempotencyKey
 	to.ContentType, to.Headers, to.Payload = from.ContentType, from.Headers, from.Payload
+	to.Priority = from.Priority
 	if from.DeliverAt != nil {
 		to.DeliverAt = timestamppb.New(*from.DeliverAt)
 	}

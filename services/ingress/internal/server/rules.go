@@ -41,7 +41,7 @@ func (r *rules) of(d protoreflect.MessageDescriptor) []boundRule {
 }
 
 // itemRules are the rules of PushItem, looked up once: a push may hold a thousand.
-type itemRules struct{ partition, payload, contentType, headers, clientID, key, deliverAt, delay domain.Rule }
+type itemRules struct{ partition, payload, contentType, headers, clientID, key, deliverAt, delay, priority domain.Rule }
 
 func newRules() *rules {
 	r := &rules{byMessage: map[string][]domain.Rule{}}
@@ -51,7 +51,7 @@ func newRules() *rules {
 	into := map[string]*domain.Rule{
 		"partition": &r.item.partition, "payload": &r.item.payload, "content_type": &r.item.contentType,
 		"headers": &r.item.headers, "client_id": &r.item.clientID, "idempotency_key": &r.item.key,
-		"deliver_at": &r.item.deliverAt, "delay": &r.item.delay,
+		"deliver_at": &r.item.deliverAt, "delay": &r.item.delay, "priority": &r.item.priority,
 	}
 	for _, rule := range r.byMessage["PushItem"] {
 		*into[rule.Field] = rule
@@ -188,6 +188,9 @@ func (r *rules) pushItem(it *queuev1.PushItem, i int) *domain.Violation {
 	}
 	if v == nil {
 		v = r.itemTime(it)
+	}
+	if v == nil {
+		v = r.item.priority.Number(int64(it.GetPriority()))
 	}
 	if v != nil {
 		v.Field = fmt.Sprintf("items[%d].%s", i, v.Field)

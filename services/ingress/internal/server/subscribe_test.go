@@ -74,7 +74,7 @@ func TestASubscriptionIsServerSentEventsThatResumeByTheirID(t *testing.T) {
 	s.log.Append(0, "p", map[string]string{"h": "v"}, "{\"big\": 12345678901234567890,\n \"a\":\"\\u0000\"}", "2")
 	one, two := next(), next()
 	require.Equal(t, "message", one.name)
-	require.JSONEq(t, `{"message_id":"0-0","partition":"p","offset":"0","shard":0,"payload":{"big":12345678901234567890,"a":"\u0000"},"content_type":"application/json","headers":{"h":"v"},"client_id":""}`, one.data)
+	require.JSONEq(t, `{"message_id":"0-0","partition":"p","offset":"0","shard":0,"payload":{"big":12345678901234567890,"a":"\u0000"},"content_type":"application/json","headers":{"h":"v"},"client_id":"","priority":0}`, one.data)
 	require.Contains(t, one.data, "{\"big\": 12345678901234567890,\n \"a\":\"\\u0000\"}", "byte for byte")
 	require.Contains(t, two.data, `"offset":"1"`)
 

@@ -92,7 +92,7 @@ type QueueOptions struct {
 	IdempotencyWindow *durationpb.Duration `protobuf:"bytes,6,opt,name=idempotency_window,json=idempotencyWindow,proto3" json:"idempotency_window,omitempty"`
 	// Most consumer groups: 1 to 10,000, default 100.
 	MaxGroups *int32 `protobuf:"varint,7,opt,name=max_groups,json=maxGroups,proto3,oneof" json:"max_groups,omitempty"`
-	// Shards of the log: 1 to 64, default 1; only when the queue is created.
+	// Shards of the log, of each lane: 1 to 64, default 1, times lanes at most 64; only when the queue is created.
 	Shards *int32 `protobuf:"varint,8,opt,name=shards,proto3,oneof" json:"shards,omitempty"`
 	// How old a message may become in the log: 1 s to 10 years, 0 is no limit. The default is the node's, none unless it was told one. Waits for no group.
 	Retention *durationpb.Duration `protobuf:"bytes,9,opt,name=retention,proto3" json:"retention,omitempty"`
@@ -110,7 +110,9 @@ type QueueOptions struct {
 	// How the log is compressed from now on: zstd (the default), where it saves something, or not at all.
 	Compression *Compression `protobuf:"varint,15,opt,name=compression,proto3,enum=postrider.queue.v1.Compression,oneof" json:"compression,omitempty"`
 	// Encrypt everything that is kept of the queue; only when the queue is created. The dispatchers need encryption keys.
-	Encryption    *bool `protobuf:"varint,16,opt,name=encryption,proto3,oneof" json:"encryption,omitempty"`
+	Encryption *bool `protobuf:"varint,16,opt,name=encryption,proto3,oneof" json:"encryption,omitempty"`
+	// Lanes, each for one priority: 1 to 10, default 1; only when the queue is created.
+	Lanes         *int32 `protobuf:"varint,17,opt,name=lanes,proto3,oneof" json:"lanes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +257,13 @@ func (x *QueueOptions) GetEncryption() bool {
 		return *x.Encryption
 	}
 	return false
+}
+
+func (x *QueueOptions) GetLanes() int32 {
+	if x != nil && x.Lanes != nil {
+		return *x.Lanes
+	}
+	return 0
 }
 
 // ConfigureQueueRequest merges options; names in reset take their default again.
@@ -536,8 +545,10 @@ type Shard struct {
 	// Offset the next message gets (a string in JSON).
 	Head int64 `protobuf:"varint,2,opt,name=head,proto3" json:"head,omitempty"`
 	// First offset still kept.
-	Tail          int64                  `protobuf:"varint,3,opt,name=tail,proto3" json:"tail,omitempty"`
-	LastPushAt    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_push_at,json=lastPushAt,proto3" json:"last_push_at,omitempty"`
+	Tail       int64                  `protobuf:"varint,3,opt,name=tail,proto3" json:"tail,omitempty"`
+	LastPushAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_push_at,json=lastPushAt,proto3" json:"last_push_at,omitempty"`
+	// Of its messages: the lane it is in.
+	Priority      int32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -598,6 +609,13 @@ func (x *Shard) GetLastPushAt() *timestamppb.Timestamp {
 		return x.LastPushAt
 	}
 	return nil
+}
+
+func (x *Shard) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // Group is the state of a consumer group.
@@ -1080,7 +1098,7 @@ func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
 	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
-// Partition is one key of a queue.
+// Partition is one key of a queue, in one of its lanes.
 type Partition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1088,6 +1106,7 @@ type Partition struct {
 	FirstOffset   int64                  `protobuf:"varint,3,opt,name=first_offset,json=firstOffset,proto3" json:"first_offset,omitempty"`
 	LastOffset    int64                  `protobuf:"varint,4,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"`
 	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	Priority      int32                  `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1155,6 +1174,13 @@ func (x *Partition) GetLastSeenAt() *timestamppb.Timestamp {
 		return x.LastSeenAt
 	}
 	return nil
+}
+
+func (x *Partition) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // ListPartitionsRequest pages by name.
@@ -1481,11 +1507,12 @@ type SeekGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// Only this partition; empty means the whole queue.
+	// Only this partition, in all lanes; empty means the whole queue.
 	Partition string `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
 	// "earliest", "latest" or an RFC 3339 time: the first message committed then or later.
 	To string `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
-	// Offsets inside the log (strings in JSON): one for each shard, in the order in which the queue shows them; with a partition the one of its shard.
+	// Offsets inside the log (strings in JSON): one for each shard, in the order in which the queue shows them; with a partition the one of its shard in
+	// each lane.
 	Offsets       []int64 `protobuf:"varint,5,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1559,7 +1586,7 @@ func (x *SeekGroupRequest) GetOffsets() []int64 {
 // SeekGroupResponse says what the seek did.
 type SeekGroupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One a shard; with a partition that of its shard alone.
+	// One a shard; with a partition those of its shards alone, one in each lane.
 	Positions []*SeekGroupResponse_Position `protobuf:"bytes,1,rep,name=positions,proto3" json:"positions,omitempty"`
 	// Leases that lost messages.
 	FencedLeases int32 `protobuf:"varint,2,opt,name=fenced_leases,json=fencedLeases,proto3" json:"fenced_leases,omitempty"`
@@ -1643,7 +1670,9 @@ type DeadLetter struct {
 	// Size of the payload; the list leaves the payload itself out.
 	PayloadBytes int32 `protobuf:"varint,15,opt,name=payload_bytes,json=payloadBytes,proto3" json:"payload_bytes,omitempty"`
 	// True when retention had taken the message before it became a dead letter: there is no payload, and nothing to redrive.
-	Trimmed       bool `protobuf:"varint,16,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
+	Trimmed bool `protobuf:"varint,16,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
+	// With which it was pushed, and is pushed again by a redrive.
+	Priority      int32 `protobuf:"varint,17,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1788,6 +1817,13 @@ func (x *DeadLetter) GetTrimmed() bool {
 		return x.Trimmed
 	}
 	return false
+}
+
+func (x *DeadLetter) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // ListDeadLettersRequest pages, oldest first.
@@ -2396,7 +2432,7 @@ var File_postrider_queue_v1_control_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\xed\a\n" +
+	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\x92\b\n" +
 	"\fQueueOptions\x12/\n" +
 	"\x05lease\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12&\n" +
 	"\fmax_attempts\x18\x02 \x01(\x05H\x00R\vmaxAttempts\x88\x01\x01\x123\n" +
@@ -2418,7 +2454,9 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\vcompression\x18\x0f \x01(\x0e2\x1f.postrider.queue.v1.CompressionH\bR\vcompression\x88\x01\x01\x12#\n" +
 	"\n" +
 	"encryption\x18\x10 \x01(\bH\tR\n" +
-	"encryption\x88\x01\x01B\x0f\n" +
+	"encryption\x88\x01\x01\x12\x19\n" +
+	"\x05lanes\x18\x11 \x01(\x05H\n" +
+	"R\x05lanes\x88\x01\x01B\x0f\n" +
 	"\r_max_attemptsB\x14\n" +
 	"\x12_max_message_bytesB\r\n" +
 	"\v_max_groupsB\t\n" +
@@ -2428,7 +2466,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x10_max_queue_bytesB\x15\n" +
 	"\x13_max_queue_messagesB\x0e\n" +
 	"\f_compressionB\r\n" +
-	"\v_encryption\"\x7f\n" +
+	"\v_encryptionB\b\n" +
+	"\x06_lanes\"\x7f\n" +
 	"\x15ConfigureQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12:\n" +
 	"\aoptions\x18\x02 \x01(\v2 .postrider.queue.v1.QueueOptionsR\aoptions\x12\x14\n" +
@@ -2452,13 +2491,14 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\fdead_letters\x18\v \x01(\x03R\vdeadLetters\x12\x18\n" +
 	"\adelayed\x18\f \x01(\x03R\adelayed\x12 \n" +
 	"\vsubscribers\x18\r \x01(\x03R\vsubscribers\x12\x18\n" +
-	"\adropped\x18\x0e \x01(\x03R\adropped\"}\n" +
+	"\adropped\x18\x0e \x01(\x03R\adropped\"\x99\x01\n" +
 	"\x05Shard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04head\x18\x02 \x01(\x03R\x04head\x12\x12\n" +
 	"\x04tail\x18\x03 \x01(\x03R\x04tail\x12<\n" +
 	"\flast_push_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastPushAt\"\xa4\x04\n" +
+	"lastPushAt\x12\x1a\n" +
+	"\bpriority\x18\x05 \x01(\x05R\bpriority\"\xa4\x04\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1d.postrider.queue.v1.GroupModeR\x04mode\x12<\n" +
@@ -2495,7 +2535,7 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x12DeleteQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"\x15\n" +
-	"\x13DeleteQueueResponse\"\xbc\x01\n" +
+	"\x13DeleteQueueResponse\"\xd8\x01\n" +
 	"\tPartition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bshard_id\x18\x02 \x01(\tR\ashardId\x12!\n" +
@@ -2503,7 +2543,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\vlast_offset\x18\x04 \x01(\x03R\n" +
 	"lastOffset\x12<\n" +
 	"\flast_seen_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\"i\n" +
+	"lastSeenAt\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\x05R\bpriority\"i\n" +
 	"\x15ListPartitionsRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -2538,7 +2579,7 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\bPosition\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\tR\ashardId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x03 \x01(\x03R\x02to\"\xe3\x04\n" +
+	"\x02to\x18\x03 \x01(\x03R\x02to\"\xff\x04\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -2559,7 +2600,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\vredriven_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"redrivenAt\x12#\n" +
 	"\rpayload_bytes\x18\x0f \x01(\x05R\fpayloadBytes\x12\x18\n" +
-	"\atrimmed\x18\x10 \x01(\bR\atrimmed\x1a:\n" +
+	"\atrimmed\x18\x10 \x01(\bR\atrimmed\x12\x1a\n" +
+	"\bpriority\x18\x11 \x01(\x05R\bpriority\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x01\n" +

@@ -100,14 +100,16 @@ type PeekMessagesRequest struct {
 	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Index of the shard, in the order in which the queue shows them; default 0. Not beside partition.
 	Shard *int32 `protobuf:"varint,2,opt,name=shard,proto3,oneof" json:"shard,omitempty"`
-	// Only messages of this partition, which says the shard too; empty means any.
+	// Only messages of this partition, which, with priority, says the shard too; empty means any.
 	Partition string `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
 	// "earliest" (default), "latest" for the last ones there are, or an offset. What was trimmed is passed over.
 	From string `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
 	// Most messages to show: 1 to 1,000, default 10.
 	Limit int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Most bytes of the answer, counted like those of a pop; default 4 MiB. One message is shown whatever its size.
-	MaxBytes      int32 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	MaxBytes int32 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	// In which lane to look; default 0. With partition only.
+	Priority      *int32 `protobuf:"varint,7,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -184,6 +186,13 @@ func (x *PeekMessagesRequest) GetMaxBytes() int32 {
 	return 0
 }
 
+func (x *PeekMessagesRequest) GetPriority() int32 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
 // PeekedMessage is a message as it is in the log.
 type PeekedMessage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -196,7 +205,9 @@ type PeekedMessage struct {
 	Headers     map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ClientId    string            `protobuf:"bytes,7,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	// When the message was committed, by the database's clock.
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// With which it was pushed.
+	Priority      int32 `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -285,6 +296,13 @@ func (x *PeekedMessage) GetCreatedAt() *timestamppb.Timestamp {
 		return x.CreatedAt
 	}
 	return nil
+}
+
+func (x *PeekedMessage) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // PeekMessagesResponse shows every message of [from_offset, next_offset) that was asked for, in the order of the log. One call looks at a bounded part of the
@@ -639,15 +657,17 @@ var File_postrider_queue_v1_inspect_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/inspect.proto\x12\x12postrider.queue.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\x01\n" +
+	" postrider/queue/v1/inspect.proto\x12\x12postrider.queue.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\x01\n" +
 	"\x13PeekMessagesRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
 	"\x05shard\x18\x02 \x01(\x05H\x00R\x05shard\x88\x01\x01\x12\x1c\n" +
 	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x12\n" +
 	"\x04from\x18\x04 \x01(\tR\x04from\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x1b\n" +
-	"\tmax_bytes\x18\x06 \x01(\x05R\bmaxBytesB\b\n" +
-	"\x06_shard\"\xff\x02\n" +
+	"\tmax_bytes\x18\x06 \x01(\x05R\bmaxBytes\x12\x1f\n" +
+	"\bpriority\x18\a \x01(\x05H\x01R\bpriority\x88\x01\x01B\b\n" +
+	"\x06_shardB\v\n" +
+	"\t_priority\"\x9b\x03\n" +
 	"\rPeekedMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
@@ -658,7 +678,8 @@ const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
 	"\aheaders\x18\x06 \x03(\v2..postrider.queue.v1.PeekedMessage.HeadersEntryR\aheaders\x12\x1b\n" +
 	"\tclient_id\x18\a \x01(\tR\bclientId\x129\n" +
 	"\n" +
-	"created_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x1a:\n" +
+	"created_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
+	"\bpriority\x18\t \x01(\x05R\bpriority\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd5\x01\n" +

@@ -374,13 +374,16 @@ type PushItem struct {
 	Headers map[string]string `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The producer's own name for the message, to look it up or settle it by.
 	ClientId string `protobuf:"bytes,5,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// Remembered per (queue, partition) for the queue's idempotency window. The same key with another body is an error.
+	// Remembered per (queue, priority, partition) for the queue's idempotency window. The same key with another body is an error.
 	IdempotencyKey string `protobuf:"bytes,6,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// The message is accepted now and appended to the log at this time, by the database's clock, never earlier; a time in the past means now. At most 366 d
 	// ahead. Not beside delay. Messages of one partition that are due at the same instant keep the order in which they were accepted.
 	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
 	// The same as a time from the moment the message is accepted: 0 (now) to 366 d. Not beside deliver_at.
-	Delay         *durationpb.Duration `protobuf:"bytes,8,opt,name=delay,proto3" json:"delay,omitempty"`
+	Delay *durationpb.Duration `protobuf:"bytes,8,opt,name=delay,proto3" json:"delay,omitempty"`
+	// Which lane of the queue the message goes to: 0 (default) to its lanes - 1; higher ones are served first. A priority for which the queue has no lane is
+	// refused with LANE_UNKNOWN. The same partition in two lanes is two partitions: for order, for leases and for idempotency keys.
+	Priority      int32 `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -469,6 +472,13 @@ func (x *PushItem) GetDelay() *durationpb.Duration {
 		return x.Delay
 	}
 	return nil
+}
+
+func (x *PushItem) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // PushRequest appends up to 1,000 items (32 MiB) to one queue.
@@ -1061,7 +1071,9 @@ type Delivery struct {
 	// 1 for the first hand-out of this message in this group.
 	Attempt int32 `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// When the message was committed, by the database's clock.
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// With which it was pushed.
+	Priority      int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1157,6 +1169,13 @@ func (x *Delivery) GetCreatedAt() *timestamppb.Timestamp {
 		return x.CreatedAt
 	}
 	return nil
+}
+
+func (x *Delivery) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // PopResponse hands out messages under one lease.
@@ -1908,7 +1927,7 @@ type LookupMessageRequest struct {
 	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Goes with client_id.
 	Partition string `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The newest message of that client id in the partition's log. Either this or message_id.
+	// The newest message of that client id in the partition's log, of all priorities. Either this or message_id.
 	ClientId string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	// A message id or a pending id.
 	MessageId string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
@@ -2011,7 +2030,9 @@ type LookupMessageResponse struct {
 	// With trace: where it stands in each group, by name, all of one moment. None while it waits for its time.
 	Traces []*MessageTrace `protobuf:"bytes,10,rep,name=traces,proto3" json:"traces,omitempty"`
 	// With trace: the log does not hold it any more.
-	Trimmed       bool `protobuf:"varint,11,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
+	Trimmed bool `protobuf:"varint,11,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
+	// With which it was pushed.
+	Priority      int32 `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2121,6 +2142,13 @@ func (x *LookupMessageResponse) GetTrimmed() bool {
 		return x.Trimmed
 	}
 	return false
+}
+
+func (x *LookupMessageResponse) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // One request of the stream with the caller's own number for it.
@@ -2252,7 +2280,7 @@ var File_postrider_queue_v1_message_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/message.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/inspect.proto\"\x98\x03\n" +
+	" postrider/queue/v1/message.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/inspect.proto\"\xb4\x03\n" +
 	"\bPushItem\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12!\n" +
@@ -2262,7 +2290,8 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\x129\n" +
 	"\n" +
 	"deliver_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x12/\n" +
-	"\x05delay\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05delay\x1a:\n" +
+	"\x05delay\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x1a\n" +
+	"\bpriority\x18\t \x01(\x05R\bpriority\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xeb\x01\n" +
@@ -2322,7 +2351,7 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\rgroup_options\x18\t \x01(\v2 .postrider.queue.v1.GroupOptionsR\fgroupOptions\x12\x1a\n" +
 	"\bconsumer\x18\n" +
 	" \x01(\tR\bconsumer\x126\n" +
-	"\x06settle\x18\v \x01(\v2\x1e.postrider.queue.v1.AckRequestR\x06settle\"\x8f\x03\n" +
+	"\x06settle\x18\v \x01(\v2\x1e.postrider.queue.v1.AckRequestR\x06settle\"\xab\x03\n" +
 	"\bDelivery\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
@@ -2334,7 +2363,9 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\tclient_id\x18\a \x01(\tR\bclientId\x12\x18\n" +
 	"\aattempt\x18\b \x01(\x05R\aattempt\x129\n" +
 	"\n" +
-	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x1a:\n" +
+	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
+	"\bpriority\x18\n" +
+	" \x01(\x05R\bpriority\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x04\n" +
@@ -2405,7 +2436,7 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"message_id\x18\x04 \x01(\tR\tmessageId\x12\x14\n" +
 	"\x05trace\x18\x05 \x01(\bR\x05trace\x12\x14\n" +
-	"\x05group\x18\x06 \x01(\tR\x05group\"\xa2\x04\n" +
+	"\x05group\x18\x06 \x01(\tR\x05group\"\xbe\x04\n" +
 	"\x15LookupMessageResponse\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
@@ -2420,7 +2451,8 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\tclient_id\x18\t \x01(\tR\bclientId\x128\n" +
 	"\x06traces\x18\n" +
 	" \x03(\v2 .postrider.queue.v1.MessageTraceR\x06traces\x12\x18\n" +
-	"\atrimmed\x18\v \x01(\bR\atrimmed\x1a:\n" +
+	"\atrimmed\x18\v \x01(\bR\atrimmed\x12\x1a\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*G\n" +

@@ -410,7 +410,9 @@ type SubscribedMessage struct {
 	Headers     map[string]string `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ClientId    string            `protobuf:"bytes,8,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	// When the message was committed, by the database's clock.
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// With which it was pushed. A subscription hears of all.
+	Priority      int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -506,6 +508,13 @@ func (x *SubscribedMessage) GetCreatedAt() *timestamppb.Timestamp {
 		return x.CreatedAt
 	}
 	return nil
+}
+
+func (x *SubscribedMessage) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // SubscribeGap says that messages are not there any more. The partitions and headers they had are not known.
@@ -696,7 +705,7 @@ const file_postrider_queue_v1_subscribe_proto_rawDesc = "" +
 	"\x03gap\x18\x03 \x01(\v2 .postrider.queue.v1.SubscribeGapH\x00R\x03gap\x12F\n" +
 	"\theartbeat\x18\x04 \x01(\v2&.postrider.queue.v1.SubscribeHeartbeatH\x00R\theartbeat\x12=\n" +
 	"\x06closed\x18\x05 \x01(\v2#.postrider.queue.v1.SubscribeClosedH\x00R\x06closedB\x06\n" +
-	"\x04kind\"\x9d\x03\n" +
+	"\x04kind\"\xb9\x03\n" +
 	"\x11SubscribedMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
@@ -708,7 +717,9 @@ const file_postrider_queue_v1_subscribe_proto_rawDesc = "" +
 	"\aheaders\x18\a \x03(\v22.postrider.queue.v1.SubscribedMessage.HeadersEntryR\aheaders\x12\x1b\n" +
 	"\tclient_id\x18\b \x01(\tR\bclientId\x129\n" +
 	"\n" +
-	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x1a:\n" +
+	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
+	"\bpriority\x18\n" +
+	" \x01(\x05R\bpriority\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"y\n" +

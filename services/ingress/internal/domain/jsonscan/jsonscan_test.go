@@ -84,11 +84,11 @@ func TestOneBadItemLeavesTheOthersGood(t *testing.T) {
 
 func TestTheShortFormIsOneItem(t *testing.T) {
 	t.Parallel()
-	push, err := jsonscan.ParsePush([]byte(`{"payload":{"a":1},"partition":"p","headers":{"h":"v"},"idempotency_key":"k","resent":true}`), 10)
+	push, err := jsonscan.ParsePush([]byte(`{"payload":{"a":1},"partition":"p","headers":{"h":"v"},"idempotency_key":"k","resent":true,"priority":9}`), 10)
 	require.NoError(t, err)
 	require.True(t, push.Resent)
 	require.Empty(t, push.IdempotencyKey)
-	require.Equal(t, []jsonscan.Item{{Partition: "p", IdempotencyKey: "k", Headers: map[string]string{"h": "v"}, Payload: []byte(`{"a":1}`), JSON: true}}, push.Items)
+	require.Equal(t, []jsonscan.Item{{Partition: "p", IdempotencyKey: "k", Headers: map[string]string{"h": "v"}, Payload: []byte(`{"a":1}`), JSON: true, Priority: 9}}, push.Items)
 }
 
 func FuzzValidAgreesWithEncodingJSON(f *testing.F) {

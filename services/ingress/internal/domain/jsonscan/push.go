@@ -19,6 +19,7 @@ type Item struct {
 	// DeliverAt and Delay are nil where the item does not say.
 	DeliverAt *time.Time
 	Delay     *time.Duration
+	Priority  int32
 	// JSON tells that the payload was given as `payload`.
 	JSON bool
 	// Err is set when the item alone is at fault: the others are good. It is nil for a structural fault, which fails the whole body.
@@ -156,6 +157,10 @@ func (it *itemParser) field(name string) (err error) {
 		err = it.time(name)
 	case "delay":
 		err = it.span(name)
+	case "priority":
+		var n int64
+		n, err = s.Int(name, 32)
+		it.Priority = int32(n)
 	case "headers":
 		err = Under(name, it.headers())
 	default:
