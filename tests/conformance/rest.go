@@ -216,6 +216,9 @@ func pushBody(req *queuev1.PushRequest) []byte {
 			b = append(b, `,"delay":`...)
 			b = appendJSON(b, it.GetDelay().AsDuration().String())
 		}
+		if it.GetPriority() != 0 {
+			b = strconv.AppendInt(append(b, `,"priority":`...), int64(it.GetPriority()), 10)
+		}
 		if len(it.GetHeaders()) > 0 {
 			b = append(b, `,"headers":`...)
 			b = appendJSON(b, it.GetHeaders())

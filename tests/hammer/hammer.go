@@ -131,6 +131,8 @@ type Produce struct {
 	Queue, Publisher string
 	// Partitions are used in turn.
 	Partitions []string
+	// Priorities are used in turn too, each for a round of the partitions; none is 0.
+	Priorities []int32
 	// Batch is messages per push, Count messages in all.
 	Batch, Count int
 	// Keyed gives each message an idempotency key, so that a push without an answer is repeated. Without, a push whose outcome is unknown is given up:
@@ -152,6 +154,14 @@ func QueueOf(tenant, queue string) string {
 	return tenant + "/" + queue
 }
 
+// PartitionOf is a partition's name in the history: what is used in two lanes is two partitions.
+func PartitionOf(partition string, priority int32) string {
+	if priority == 0 {
+		return partition
+	}
+	return fmt.Sprintf("%s@%d", partition, priority)
+}
+
 // Run pushes until all are acknowledged. A message whose push failed for good is an error.
 func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) error {
 	tick := time.NewTicker(max(p.Every, 1))
@@ -166,6 +176,9 @@ func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) erro
 			content := fmt.Sprintf("%s/%d", p.Publisher, seq+i)
 			batch[i] = postrider.Message{
 				Partition: p.Partitions[(seq+i)%len(p.Partitions)], Payload: payload(content, p.Bytes), Headers: map[string]string{"content": content},
+			}
+			if n := len(p.Priorities); n > 0 {
+				batch[i].Priority = p.Priorities[(seq+i)/len(p.Partitions)%n]
 			}
 			if p.Keyed {
 				batch[i].IdempotencyKey = content
@@ -186,7 +199,7 @@ func (p Produce) Run(ctx context.Context, r *Recorder, c *postrider.Client) erro
 				return fmt.Errorf("publisher %s message %d: %w", p.Publisher, seq+i, res.Err)
 			}
 			r.AddPush(invariant.Push{
-				Tenant: p.Tenant, Queue: QueueOf(p.Tenant, p.Queue), Partition: batch[i].Partition, Content: batch[i].Headers["content"], Digest: Digest(batch[i].Payload), ID: res.MessageID, Offset: res.Offset, Buffered: res.Buffered,
+				Tenant: p.Tenant, Queue: QueueOf(p.Tenant, p.Queue), Partition: PartitionOf(batch[i].Partition, batch[i].Priority), Content: batch[i].Headers["content"], Digest: Digest(batch[i].Payload), ID: res.MessageID, Offset: res.Offset, Buffered: res.Buffered,
 				Publisher: p.Publisher, Seq: int64(seq + i), Sent: sent, Answered: answered,
 			})
 		}
@@ -267,7 +280,7 @@ func (c Consume) Run(ctx context.Context, r *Recorder, client *postrider.Client)
 		answered := r.Now()
 		for _, d := range lease.Deliveries {
 			r.Add(invariant.Delivery{
-				Tenant: c.Tenant, Queue: QueueOf(c.Tenant, c.Queue), Group: c.Group, Partition: d.Partition, ID: d.MessageID, Content: d.Headers["content"], Digest: Digest(d.Payload), Offset: d.Offset,
+				Tenant: c.Tenant, Queue: QueueOf(c.Tenant, c.Queue), Group: c.Group, Partition: PartitionOf(d.Partition, d.Priority), ID: d.MessageID, Content: d.Headers["content"], Digest: Digest(d.Payload), Offset: d.Offset,
 				Attempt: int32(d.Attempt), Lease: lease.Token, Shared: c.Mode == queuev1.GroupMode_GROUP_MODE_SHARED, Sent: sent, Answered: answered,
 			})
 		}

@@ -57,6 +57,9 @@ func (c *control) ConfigureQueue(ctx context.Context, req *queuev1.ConfigureQueu
 	defer end()
 	created := c.d.find(tenant, req.GetQueue()) == nil
 	q := c.d.ensure(tenant, req.GetQueue())
+	if lanes := req.GetOptions(); !created && lanes != nil && lanes.Lanes != nil && lanes.GetLanes() != q.options.GetLanes() {
+		return nil, apierr.InvalidArgument("OPTION_FIXED", "lanes", "is fixed since the queue was created")
+	}
 	if req.GetOptions() != nil {
 		req.GetOptions().ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 			q.options.ProtoReflect().Set(fd, v)

@@ -30,7 +30,8 @@ func (c *control) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesReq
 	look := slices.Clone(q.messages)
 	from, _ := strconv.ParseInt(req.GetFrom(), 10, 64)
 	look = slices.DeleteFunc(look, func(m *message) bool {
-		return m.hidden || m.offset < from || req.GetPartition() != "" && m.item.GetPartition() != req.GetPartition()
+		other := m.item.GetPartition() != req.GetPartition() || m.item.GetPriority() != req.GetPriority()
+		return m.hidden || m.offset < from || req.GetPartition() != "" && other
 	})
 	head := int64(len(q.messages))
 	resp := &queuev1.PeekMessagesResponse{FromOffset: from, NextOffset: max(from, head), Head: head}
@@ -48,6 +49,7 @@ func (c *control) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesReq
 		resp.Messages = append(resp.Messages, &queuev1.PeekedMessage{
 			MessageId: m.id, Partition: m.item.GetPartition(), Offset: m.offset, Payload: m.item.GetPayload(), ContentType: m.item.GetContentType(),
 			Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), CreatedAt: timestamppb.New(m.createdAt),
+			Priority: m.item.GetPriority(),
 		})
 	}
 	return resp, nil

@@ -63,7 +63,7 @@ func (q *queue) page(from int64) *dispatcherv1.LogPage {
 		}
 		p.Messages = append(p.Messages, &queuev1.SubscribedMessage{
 			MessageId: m.id, Partition: m.item.GetPartition(), Offset: p.GetNext(), Payload: m.item.GetPayload(), ContentType: m.item.GetContentType(),
-			Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), CreatedAt: timestamppb.New(m.createdAt),
+			Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), CreatedAt: timestamppb.New(m.createdAt), Priority: m.item.GetPriority(),
 		})
 	}
 	return p

@@ -81,7 +81,7 @@ func defaults() *queuev1.QueueOptions {
 		MaxGroups: proto.Int32(100), Shards: proto.Int32(1),
 		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
 		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
-		Compression: queuev1.Compression_COMPRESSION_ZSTD.Enum(), Encryption: proto.Bool(false),
+		Compression: queuev1.Compression_COMPRESSION_ZSTD.Enum(), Encryption: proto.Bool(false), Lanes: proto.Int32(1),
 	}
 }
 
@@ -107,11 +107,14 @@ func (q *queue) append(it *queuev1.PushItem) *queuev1.PushResult {
 	if len(it.GetPayload()) > int(q.options.GetMaxMessageBytes()) {
 		return failed("MESSAGE_TOO_LARGE", "payload", fmt.Sprintf("%d bytes, at most %d are allowed", len(it.GetPayload()), q.options.GetMaxMessageBytes()))
 	}
+	if it.GetPriority() >= q.options.GetLanes() {
+		return failed("LANE_UNKNOWN", "priority", fmt.Sprintf("is %d, the queue has %d lanes", it.GetPriority(), q.options.GetLanes()))
+	}
 	partition := it.GetPartition()
 	if partition == "" {
 		partition = "default"
 	}
-	key := partition + "\x00" + it.GetIdempotencyKey()
+	key := fmt.Sprintf("%d\x00%s\x00%s", it.GetPriority(), partition, it.GetIdempotencyKey())
 	if it.GetIdempotencyKey() != "" {
 		if s := q.keys[key]; s != nil {
 			if s.body != string(it.GetPayload()) {
@@ -191,9 +194,22 @@ func (d *Dispatcher) pop(tenant string, req *queuev1.PopRequest) (*queuev1.PopRe
 		resp.Deliveries = append(resp.Deliveries, &queuev1.Delivery{
 			MessageId: m.id, Partition: m.item.GetPartition(), Offset: m.offset, Payload: m.item.GetPayload(), ContentType: m.item.GetContentType(),
 			Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), Attempt: g.tries[m.offset], CreatedAt: timestamppb.New(m.createdAt),
+			Priority: m.item.GetPriority(),
 		})
 	}
 	return resp, nil
+}
+
+// byPriority are the messages in the order in which a pop looks at them.
+func (q *queue) byPriority() []*message {
+	list := slices.Clone(q.messages)
+	slices.SortStableFunc(list, func(a, b *message) int { return int(b.item.GetPriority() - a.item.GetPriority()) })
+	return list
+}
+
+// identity is the partition and its lane: of a name that is used in two lanes there are two.
+func (m *message) identity() string {
+	return fmt.Sprintf("%d\x00%s", m.item.GetPriority(), m.item.GetPartition())
 }
 
 func (q *queue) take(g *group, lease string, req *queuev1.PopRequest) []*message {
@@ -201,13 +217,13 @@ func (q *queue) take(g *group, lease string, req *queuev1.PopRequest) []*message
 	busy := map[string]bool{}
 	if g.mode == queuev1.GroupMode_GROUP_MODE_ORDERED {
 		for offset := range g.leased {
-			busy[q.messages[offset].item.GetPartition()] = true
+			busy[q.messages[offset].identity()] = true
 		}
 	}
 	var taken []*message
-	for _, m := range q.messages {
+	for _, m := range q.byPriority() {
 		p := m.item.GetPartition()
-		if m.hidden || len(taken) == batch || g.settled[m.offset] || g.leased[m.offset] != "" || busy[p] || req.GetPartition() != "" && p != req.GetPartition() {
+		if m.hidden || len(taken) == batch || g.settled[m.offset] || g.leased[m.offset] != "" || busy[m.identity()] || req.GetPartition() != "" && p != req.GetPartition() {
 			continue
 		}
 		g.leased[m.offset] = lease
