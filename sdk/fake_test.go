@@ -45,6 +45,9 @@ type node struct {
 	onAck   func(n int) error
 	status  func(messageID string) queuev1.AckStatus
 	feed    *feed
+
+	onTransact func(n int, key string, req *queuev1.TransactRequest) (*queuev1.TransactResponse, error)
+	transacts  int // guarded by mu
 }
 
 // start serves the node; a client that dials its name reaches it.

@@ -71,22 +71,32 @@ func (c *Client) pushMessages(ctx context.Context, queue string, require queuev1
 	}
 	keyed := len(messages) > 0
 	for i, m := range messages {
-		req.Items[i] = &queuev1.PushItem{
-			Partition: m.Partition, Payload: m.Payload, ContentType: m.ContentType, Headers: m.Headers,
-			ClientId: m.ClientID, IdempotencyKey: m.IdempotencyKey, Priority: m.Priority,
-		}
-		if !m.DeliverAt.IsZero() {
-			req.Items[i].DeliverAt = timestamppb.New(m.DeliverAt)
-		}
-		if m.Delay != 0 {
-			req.Items[i].Delay = durationpb.New(m.Delay)
-		}
+		req.Items[i] = m.item()
 		keyed = keyed && m.IdempotencyKey != ""
 	}
 	resp, err := c.pushRequest(ctx, req, keyed)
 	if err != nil {
 		return nil, fmt.Errorf("push to %s: %w", queue, err)
 	}
+	return pushResults(resp), nil
+}
+
+// item is the message as it is sent.
+func (m *Message) item() *queuev1.PushItem {
+	it := &queuev1.PushItem{
+		Partition: m.Partition, Payload: m.Payload, ContentType: m.ContentType, Headers: m.Headers,
+		ClientId: m.ClientID, IdempotencyKey: m.IdempotencyKey, Priority: m.Priority,
+	}
+	if !m.DeliverAt.IsZero() {
+		it.DeliverAt = timestamppb.New(m.DeliverAt)
+	}
+	if m.Delay != 0 {
+		it.Delay = durationpb.New(m.Delay)
+	}
+	return it
+}
+
+func pushResults(resp *queuev1.PushResponse) []PushResult {
 	results := make([]PushResult, len(resp.GetResults()))
 	for i, r := range resp.GetResults() {
 		results[i] = PushResult{
@@ -98,7 +108,7 @@ func (c *Client) pushMessages(ctx context.Context, queue string, require queuev1
 			results[i].Offset, results[i].AvailableAt = -1, r.GetAvailableAt().AsTime()
 		}
 	}
-	return results, nil
+	return results
 }
 
 // pushRequest sends one request and repeats it while that is safe: nothing was sent yet, or every message has an idempotency key. A repetition says that

@@ -51,6 +51,8 @@ func TestAWrongCallEndsWithCodeTwoAndSaysHowItIsRight(t *testing.T) {
 		{"peek orders --shard 0 --partition p", "--partition says the shard"},
 		{"peek orders --priority 1", "--priority goes with --partition"},
 		{"push orders x --priority high", `invalid argument "high" for "--priority"`},
+		{"transact orders", "postrider transact"},
+		{"transact -f -", "cannot be read"},
 		{"ack orders lease --nack", "name the messages"},
 		{"ack orders lease m --nack --reject", "not both"},
 		{"ack orders lease --delay 5s", "--delay goes with --nack"},
