@@ -25,6 +25,7 @@ type Client interface {
 	Ack(ctx context.Context, req *queuev1.AckRequest) (*queuev1.AckResponse, error)
 	Renew(ctx context.Context, req *queuev1.RenewRequest) (*queuev1.RenewResponse, error)
 	Release(ctx context.Context, req *queuev1.ReleaseRequest) (*queuev1.ReleaseResponse, error)
+	Transact(ctx context.Context, req *queuev1.TransactRequest) (*queuev1.TransactResponse, error)
 	// Subscribe returns the first n events that are no heartbeats.
 	Subscribe(ctx context.Context, req *queuev1.SubscribeRequest, n int) ([]*queuev1.SubscribeEvent, error)
 	LookupMessage(ctx context.Context, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error)

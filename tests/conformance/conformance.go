@@ -107,6 +107,7 @@ func cases() []testCase {
 		{"renew tells a later deadline", renewLater},
 		{"pop settles the lease before", settleAndPop},
 		{"shared mode settles out of order", sharedMode},
+		{"a transaction moves a message to another queue, or does nothing", transact},
 		{"a group with other options is refused", groupMismatch},
 		{"configure merges, resets and counts", configureMerges},
 		{"queues are listed, shown and deleted", listShowDelete},

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestKillingADispatcherNeitherLosesNorDoublesWhatTransactionsHandOver(t *tes
 	for i := 0; i < total; i += 100 {
 		var batch []postrider.Message
 		for n := i; n < i+100; n++ {
-			batch = append(batch, message(fmt.Sprintf("p%d", n%20), fmt.Sprint(n)))
+			batch = append(batch, message("p"+strconv.Itoa(n%20), strconv.Itoa(n)))
 		}
 		_, err := producer.Push(t.Context(), "in", batch...)
 		require.NoError(t, err)

@@ -43,6 +43,7 @@ type transactItem struct {
 	IdempotencyKey string            `json:"idempotency_key"`
 	DeliverAt      time.Time         `json:"deliver_at"`
 	Delay          textDuration      `json:"delay"`
+	Priority       int32             `json:"priority"`
 }
 
 type transactSettlement struct {
@@ -164,7 +165,7 @@ func transactionOf(ops *transactFile) (*postrider.Transaction, error) {
 func (it *transactItem) message() postrider.Message {
 	m := postrider.Message{
 		Partition: it.Partition, Payload: it.Payload, ContentType: it.ContentType, Headers: it.Headers, ClientID: it.ClientID,
-		IdempotencyKey: it.IdempotencyKey, DeliverAt: it.DeliverAt, Delay: time.Duration(it.Delay),
+		IdempotencyKey: it.IdempotencyKey, DeliverAt: it.DeliverAt, Delay: time.Duration(it.Delay), Priority: it.Priority,
 	}
 	if it.Payload == nil {
 		m.Payload = it.PayloadBase64
