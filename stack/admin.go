@@ -63,29 +63,39 @@ func newAdmin(ctx context.Context, cfg Config, env run.Env, ready func()) (*admi
 	}
 	a.Admin = server
 	server.Internal().Handle("/{service}/*", a.proxy(transport))
+	server.Internal().Handle("/api/*", a.proxyTo(transport, "meshhint", "/internal/api/")) // what monitors of other brokers ask for
 	return a, nil
 }
 
 // proxy passes /internal/NAME/path on to the service's /internal/path. The secret that opened this listener opens that one too.
 func (a *admin) proxy(transport http.RoundTripper) http.Handler {
-	pass := &httputil.ReverseProxy{
+	handlers := make(map[string]http.Handler, len(a.services))
+	for _, name := range a.services {
+		handlers[name] = a.proxyTo(transport, name, "/internal/")
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := handlers[chi.URLParam(r, "service")]
+		if handler == nil {
+			apierr.WriteHTTP(w, r, apierr.RouteNotFound("the services are "+strings.Join(a.services, ", ")))
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// proxyTo passes what matched a pattern's * on to a service, below a path of its own.
+func (a *admin) proxyTo(transport http.RoundTripper, name, below string) http.Handler {
+	return &httputil.ReverseProxy{
 		Transport: transport,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			apierr.WriteHTTP(w, r, apierr.Unavailable("SERVICE_AWAY", "the service does not answer: "+err.Error(), time.Second))
 		},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme = "http"
-			r.Out.URL.Host = chi.URLParam(r.In, "service")
-			r.Out.URL.Path = "/internal/" + chi.URLParam(r.In, "*")
+			r.Out.URL.Host = name
+			r.Out.URL.Path = below + chi.URLParam(r.In, "*")
 		},
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !slices.Contains(a.services, chi.URLParam(r, "service")) {
-			apierr.WriteHTTP(w, r, apierr.RouteNotFound("the services are "+strings.Join(a.services, ", ")))
-			return
-		}
-		pass.ServeHTTP(w, r)
-	})
 }
 
 // check asks one service's /readyz.

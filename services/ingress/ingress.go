@@ -16,6 +16,7 @@ import (
 	"postrider.dev/pkg/modes"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/pkg/run"
+	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/engine"
 	"postrider.dev/services/ingress/internal/engine/answers"
@@ -154,6 +155,7 @@ func (p *parts) surface(ctx context.Context) (err error) {
 		func(ctx context.Context) (modes.Modes, error) { return modes.Read(ctx, p.db) })
 	needs := server.Needs{
 		Modes: p.modes, ModeSet: func(mode string) { p.mesh.modeSet(mode) }, Answers: room,
+		Mesh:     func(ctx context.Context) *adminv1.Mesh { return p.mesh.view(ctx) },
 		Exchange: p.exchange, Subs: p.subs, Store: adminStore{p.store}, KeyChanged: p.keyChanged, Ready: p.ready.Handler(true),
 		Draining: p.web.Draining(), Clock: env.Clock, Log: env.Log,
 	}

@@ -1,11 +1,16 @@
 package ingress
 
 import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"postrider.dev/pkg/grpcclient"
 	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/run"
+	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/link"
@@ -73,6 +78,24 @@ func (m *mesh) node() heartbeat.Node {
 
 // hinted reports whether hints arrive now.
 func (m *mesh) hinted() bool { return m.sidecar != nil && m.sidecar.IsUp() }
+
+// viewTimeout bounds the question of the sidecar.
+const viewTimeout = 2 * time.Second
+
+// view is the mesh as the host's sidecar has it. A sidecar that is away is an answer too.
+func (m *mesh) view(ctx context.Context) *adminv1.Mesh {
+	if m.conn == nil {
+		return &adminv1.Mesh{Host: m.p.cfg.Host(), Reason: "no_sidecar"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, viewTimeout)
+	defer cancel()
+	resp, err := meshv1.NewMeshServiceClient(m.conn).GetMesh(ctx, &meshv1.GetMeshRequest{})
+	if err != nil {
+		m.p.env.Log.Debug("the sidecar does not show its mesh", zap.Error(err))
+		return &adminv1.Mesh{Host: m.p.cfg.Host(), Reason: "unreachable"}
+	}
+	return resp.GetMesh()
+}
 
 func (m *mesh) setState(state string) {
 	if m.sidecar != nil {

@@ -173,7 +173,7 @@ func (c *carriers) receive(hub *engine.Hub) {
 
 // view is what the sidecar shows of its mesh, or why it has none.
 func (c *carriers) view(cfg Config, st *store.Store) server.View {
-	v := server.View{Modes: st.Modes, Off: "no_peers"}
+	v := server.View{Host: cfg.Host(), Modes: st.Modes, Off: "no_peers"}
 	if c.mesh != nil {
 		v.Stats = c.mesh.Stats
 	} else if cfg.meshListen() != "" {

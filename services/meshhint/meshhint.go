@@ -71,8 +71,9 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 		admin.Close()
 		return errors.Join(err, carried.close())
 	}
-	server.Internal(admin.Internal(), hub, carried.view(cfg, st))
-	meshv1.RegisterMeshServiceServer(rpc, server.NewMesh(hub, env.Clock,
+	view := carried.view(cfg, st)
+	server.Internal(admin.Internal(), hub, view)
+	meshv1.RegisterMeshServiceServer(rpc, server.NewMesh(hub, view, env.Clock,
 		server.Host{ID: host, Zone: cfg.Zone, DeadAfter: cfg.DeadAfter}, beat.Soon, rpc.Draining))
 	env.Log.Info("sidecar serves", zap.String("host_id", host), zap.Stringer("addr", rpc.Addr()))
 	return run.Layers(ctx,

@@ -165,6 +165,8 @@ func tenants(t *testing.T, k kit) {
 	require.Equal(t, "DEFAULT_TENANT_ONLY", Code(err), "%v", err)
 	_, err = stranger.GetSpool(t.Context(), &adminv1.GetSpoolRequest{})
 	require.Equal(t, "DEFAULT_TENANT_ONLY", Code(err), "%v", err)
+	_, err = stranger.GetMesh(t.Context(), &adminv1.GetMeshRequest{})
+	require.Equal(t, "DEFAULT_TENANT_ONLY", Code(err), "%v", err)
 	_, err = stranger.GetModes(t.Context(), &adminv1.GetModesRequest{})
 	require.Equal(t, "DEFAULT_TENANT_ONLY", Code(err), "%v", err)
 	_, err = stranger.SetMode(t.Context(), &adminv1.SetModeRequest{Mode: "pop_maintenance", Enabled: new(true)})

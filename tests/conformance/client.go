@@ -49,6 +49,7 @@ type Client interface {
 	ListAPIKeys(ctx context.Context, req *adminv1.ListAPIKeysRequest) (*adminv1.ListAPIKeysResponse, error)
 	RevokeAPIKey(ctx context.Context, req *adminv1.RevokeAPIKeyRequest) (*adminv1.RevokeAPIKeyResponse, error)
 	GetSpool(ctx context.Context, req *adminv1.GetSpoolRequest) (*adminv1.GetSpoolResponse, error)
+	GetMesh(ctx context.Context, req *adminv1.GetMeshRequest) (*adminv1.GetMeshResponse, error)
 	GetModes(ctx context.Context, req *adminv1.GetModesRequest) (*adminv1.GetModesResponse, error)
 	SetMode(ctx context.Context, req *adminv1.SetModeRequest) (*adminv1.SetModeResponse, error)
 	ListNodes(ctx context.Context, req *adminv1.ListNodesRequest) (*adminv1.ListNodesResponse, error)

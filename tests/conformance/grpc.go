@@ -111,6 +111,10 @@ func (c overGRPC) GetSpool(ctx context.Context, req *adminv1.GetSpoolRequest) (*
 	return c.admin.GetSpool(ctx, req)
 }
 
+func (c overGRPC) GetMesh(ctx context.Context, req *adminv1.GetMeshRequest) (*adminv1.GetMeshResponse, error) {
+	return c.admin.GetMesh(ctx, req)
+}
+
 func (c overGRPC) GetModes(ctx context.Context, req *adminv1.GetModesRequest) (*adminv1.GetModesResponse, error) {
 	return c.admin.GetModes(ctx, req)
 }

@@ -129,6 +129,11 @@ func (c overREST) GetSpool(ctx context.Context, req *adminv1.GetSpoolRequest) (*
 	return resp, c.call(ctx, http.MethodGet, "/v1/admin/spool", req, resp)
 }
 
+func (c overREST) GetMesh(ctx context.Context, req *adminv1.GetMeshRequest) (*adminv1.GetMeshResponse, error) {
+	resp := &adminv1.GetMeshResponse{}
+	return resp, c.call(ctx, http.MethodGet, "/v1/admin/mesh", req, resp)
+}
+
 func (c overREST) GetModes(ctx context.Context, req *adminv1.GetModesRequest) (*adminv1.GetModesResponse, error) {
 	resp := &adminv1.GetModesResponse{}
 	return resp, c.call(ctx, http.MethodGet, "/v1/admin/modes", req, resp)

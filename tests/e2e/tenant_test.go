@@ -83,6 +83,7 @@ func (o owned) requests() map[string][]string {
 		"GET /v1/admin/modes":                          {"/v1/admin/modes", "", "403"},
 		"PUT /v1/admin/modes/{mode}":                   {"/v1/admin/modes/pop_maintenance", `{"enabled":true}`, "403"},
 		"GET /v1/admin/nodes":                          {"/v1/admin/nodes", "", "403"},
+		"GET /v1/admin/mesh":                           {"/v1/admin/mesh", "", "403"},
 		"GET /v1/admin/spool":                          {"/v1/admin/spool", "", "403"},
 	}
 }

@@ -84,6 +84,8 @@ func TestUpBuffersPushesInMaintenanceAndShowsItsSpool(t *testing.T) {
 	run := func(args ...string) string { return r.must(key, args...) }
 	run("push", "orders", "before")
 	require.Contains(t, run("admin", "spool"), "idle")
+	require.Contains(t, run("admin", "mesh"), "has no mesh: no_peers") // a lone host
+	require.Contains(t, run("admin", "mesh", "-o", "json"), `"no_peers"`)
 	run("admin", "mode", "set", "maintenance", "on", "--reason", "upgrade")
 
 	pushed := run("push", "orders", "meanwhile")

@@ -226,6 +226,8 @@ func TestTwoHostsAreTwoProcessesAndOneSurvivesTheOther(t *testing.T) {
 	_, err = fmt.Sscan(string(pid), &victim)
 	require.NoError(t, err)
 	require.NotEqual(t, r.cmd.Process.Pid, victim)
+	require.Eventually(t, func() bool { return strings.Contains(r.must(key, "admin", "mesh"), "1 alive, 0 dead") }, upPatience, 100*time.Millisecond,
+		"the hosts are joined by the mesh")
 
 	require.NoError(t, syscall.Kill(victim, syscall.SIGKILL))
 

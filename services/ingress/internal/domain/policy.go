@@ -101,6 +101,7 @@ func adminPolicies() []Policy {
 		admin("GET", "/modes", "GetModes", true),
 		admin("PUT", "/modes/{mode}", "SetMode", true),
 		admin("GET", "/spool", "GetSpool", true),
+		admin("GET", "/mesh", "GetMesh", true),
 	}
 }
 

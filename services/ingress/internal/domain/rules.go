@@ -71,6 +71,7 @@ func Rules() []Rule {
 			{Field: "reason", Check: Text, Max: NameBytes},
 		},
 		"GetSpoolRequest": {},
+		"GetMeshRequest":  {},
 	} {
 		for _, r := range rules {
 			r.Message = message

@@ -44,6 +44,7 @@ type adminService struct {
 	keyChanged func(domain.KeyID)
 	modeSet    func(mode string)
 	spools     func(context.Context) []*adminv1.Spool
+	mesh       func(context.Context) *adminv1.Mesh
 }
 
 func (s *adminService) CreateTenant(ctx context.Context, req *adminv1.CreateTenantRequest) (*adminv1.CreateTenantResponse, error) {
@@ -185,6 +186,10 @@ func (s *adminService) RevokeAPIKey(ctx context.Context, req *adminv1.RevokeAPIK
 
 func (s *adminService) GetSpool(ctx context.Context, _ *adminv1.GetSpoolRequest) (*adminv1.GetSpoolResponse, error) {
 	return &adminv1.GetSpoolResponse{Spools: s.spools(ctx)}, nil
+}
+
+func (s *adminService) GetMesh(ctx context.Context, _ *adminv1.GetMeshRequest) (*adminv1.GetMeshResponse, error) {
+	return &adminv1.GetMeshResponse{Mesh: s.mesh(ctx)}, nil
 }
 
 func (s *adminService) ListNodes(ctx context.Context, _ *adminv1.ListNodesRequest) (*adminv1.ListNodesResponse, error) {

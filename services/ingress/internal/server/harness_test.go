@@ -147,6 +147,14 @@ func (x *fakeExchange) Spools(context.Context) []*adminv1.Spool {
 	return []*adminv1.Spool{{Host: "h", Address: "h:1", State: "idle", MaxBytes: 1 << 30}}
 }
 
+// fakeMesh is the mesh as the surface shows it.
+func fakeMesh(context.Context) *adminv1.Mesh {
+	return &adminv1.Mesh{
+		Enabled: true, Host: "h", ServerId: "s", Transport: "tcp-mesh", Port: 7403, Secured: true, PeersAlive: 1, MessagesSent: 7,
+		Peers: []*adminv1.MeshPeer{{Host: "b", Port: 7403, Connected: true, ResolvedIp: "10.0.0.2", ServerId: "t"}},
+	}
+}
+
 func (x *fakeExchange) Control(ctx context.Context, _, _ string, _ bool, fn func(context.Context, queuev1.QueueServiceClient) error) error {
 	return fn(ctx, queuev1.NewQueueServiceClient(&recorder{x}))
 }
@@ -269,7 +277,7 @@ func (s *surface) serve(env run.Env, cfg server.Config) {
 	require.NoError(t, err)
 	srv, err := server.New(cfg, server.Needs{
 		Answers: room, Exchange: s.exchange, Subs: subs, Keys: fakeKeys{}, Store: s.store, KeyChanged: func(domain.KeyID) {}, Ready: ready.Handler(true),
-		ModeSet: func(string) {}, Modes: s.modes,
+		ModeSet: func(string) {}, Modes: s.modes, Mesh: fakeMesh,
 		Draining: s.draining, Clock: env.Clock, Log: env.Log,
 	})
 	require.NoError(t, err)

@@ -38,9 +38,10 @@ type Needs struct {
 	KeyChanged func(domain.KeyID) // told after a key was made or revoked
 	ModeSet    func(mode string)  // told after a mode of the fleet was set
 	Modes      Modes
-	Ready      http.HandlerFunc // answers /readyz
-	Draining   <-chan struct{}  // closed when pops must not wait any longer
-	Answers    *answers.Budget  // for answers of pops and peeks
+	Mesh       func(context.Context) *adminv1.Mesh // how the host is joined to others
+	Ready      http.HandlerFunc                    // answers /readyz
+	Draining   <-chan struct{}                     // closed when pops must not wait any longer
+	Answers    *answers.Budget                     // for answers of pops and peeks
 	Clock      clock.Clock
 	Log        *zap.Logger
 }
@@ -79,7 +80,7 @@ func New(cfg Config, n Needs) (*Server, error) {
 		cfg: cfg, policies: domain.Policies(), access: newAccess(n.Keys, domain.Policies()), verbs: v,
 		queue: &queueService{verbs: v},
 		admin: &adminService{
-			rules: r, store: n.Store, clk: n.Clock, timeout: cfg.Timeout, keyChanged: n.KeyChanged, modeSet: n.ModeSet, spools: n.Exchange.Spools,
+			rules: r, store: n.Store, clk: n.Clock, timeout: cfg.Timeout, keyChanged: n.KeyChanged, modeSet: n.ModeSet, spools: n.Exchange.Spools, mesh: n.Mesh,
 		},
 		bodies: semaphore.NewWeighted(bodiesAtOnce * cfg.MaxBodyBytes), ready: n.Ready, clk: n.Clock, log: n.Log, spec: spec, page: page,
 	}, nil

@@ -35,6 +35,7 @@ type Mesh struct {
 	meshv1.UnimplementedMeshServiceServer
 
 	hub      *engine.Hub
+	view     View
 	clk      clock.Clock
 	host     Host
 	changed  func()
@@ -42,8 +43,8 @@ type Mesh struct {
 }
 
 // NewMesh returns the service. changed is called when a node came, went or changed; draining's channel closes when streams must end.
-func NewMesh(hub *engine.Hub, clk clock.Clock, host Host, changed func(), draining func() <-chan struct{}) *Mesh {
-	return &Mesh{hub: hub, clk: clk, host: host, changed: changed, draining: draining}
+func NewMesh(hub *engine.Hub, view View, clk clock.Clock, host Host, changed func(), draining func() <-chan struct{}) *Mesh {
+	return &Mesh{hub: hub, view: view, clk: clk, host: host, changed: changed, draining: draining}
 }
 
 // Attach serves one service until its stream ends or the sidecar drains.

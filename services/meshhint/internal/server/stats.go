@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"postrider.dev/pkg/modes"
+	adminv1 "postrider.dev/proto/gen/postrider/admin/v1"
+	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	"postrider.dev/services/meshhint/internal/mesh"
 )
 
@@ -14,6 +16,8 @@ const modesTimeout = 2 * time.Second
 
 // View is what the sidecar shows of the mesh.
 type View struct {
+	// Host is the sidecar's own.
+	Host string
 	// Stats are the mesh's own; nil where there is no mesh.
 	Stats func() mesh.Stats
 	// Off says why there is none.
@@ -85,4 +89,28 @@ func (v View) fill(out *stats) {
 		}
 		out.Peers = append(out.Peers, shown)
 	}
+}
+
+// proto is the view for other services. Its modes are in the database, where they can read them.
+func (v View) proto() *adminv1.Mesh {
+	if v.Stats == nil {
+		return &adminv1.Mesh{Host: v.Host, Transport: transport, Reason: v.Off}
+	}
+	s := v.Stats()
+	out := &adminv1.Mesh{
+		Enabled: true, Host: v.Host, ServerId: s.ServerID, Transport: transport, Port: int32(s.Port), Secured: s.Secured, Tls: s.TLS,
+		PeersAlive: int32(s.Alive), PeersDead: int32(s.Dead), MessagesSent: int64(s.Sent), MessagesReceived: int64(s.Received),
+		MessagesDropped: int64(s.Dropped), HandshakeFailures: int64(s.HandshakeFailures),
+	}
+	for _, p := range s.Peers {
+		out.Peers = append(out.Peers, &adminv1.MeshPeer{
+			Host: p.Address.Host, Port: int32(p.Address.Port), Connected: p.Connected, ResolvedIp: p.ResolvedIP, ServerId: p.ServerID,
+		})
+	}
+	return out
+}
+
+// GetMesh shows the mesh.
+func (m *Mesh) GetMesh(context.Context, *meshv1.GetMeshRequest) (*meshv1.GetMeshResponse, error) {
+	return &meshv1.GetMeshResponse{Mesh: m.view.proto()}, nil
 }

@@ -1404,6 +1404,332 @@ func (x *Spool) GetBlocked() int64 {
 	return 0
 }
 
+// GetMeshRequest is empty.
+type GetMeshRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMeshRequest) Reset() {
+	*x = GetMeshRequest{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMeshRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMeshRequest) ProtoMessage() {}
+
+func (x *GetMeshRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMeshRequest.ProtoReflect.Descriptor instead.
+func (*GetMeshRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{23}
+}
+
+// GetMeshResponse shows the mesh.
+type GetMeshResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mesh          *Mesh                  `protobuf:"bytes,1,opt,name=mesh,proto3" json:"mesh,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMeshResponse) Reset() {
+	*x = GetMeshResponse{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMeshResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMeshResponse) ProtoMessage() {}
+
+func (x *GetMeshResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMeshResponse.ProtoReflect.Descriptor instead.
+func (*GetMeshResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetMeshResponse) GetMesh() *Mesh {
+	if x != nil {
+		return x.Mesh
+	}
+	return nil
+}
+
+// Mesh is what a sidecar knows of the connections that carry hints between hosts.
+type Mesh struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Enabled bool                   `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// Why it is not enabled: no_peers, carrier_off, no_sidecar, or unreachable, when the sidecar does not answer.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Host   string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	// Another at each start of the sidecar.
+	ServerId string `protobuf:"bytes,4,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	// tcp-mesh.
+	Transport string `protobuf:"bytes,5,opt,name=transport,proto3" json:"transport,omitempty"`
+	Port      int32  `protobuf:"varint,6,opt,name=port,proto3" json:"port,omitempty"`
+	// Frames are authenticated with a secret.
+	Secured bool `protobuf:"varint,7,opt,name=secured,proto3" json:"secured,omitempty"`
+	// Connections are mutual TLS.
+	Tls bool `protobuf:"varint,8,opt,name=tls,proto3" json:"tls,omitempty"`
+	// Whom this sidecar dials, by address.
+	Peers []*MeshPeer `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
+	// Sidecars from which something came lately, and those from which nothing did.
+	PeersAlive int32 `protobuf:"varint,10,opt,name=peers_alive,json=peersAlive,proto3" json:"peers_alive,omitempty"`
+	PeersDead  int32 `protobuf:"varint,11,opt,name=peers_dead,json=peersDead,proto3" json:"peers_dead,omitempty"`
+	// Frames since the sidecar began. Dropped ones did not fit into a peer's queue, or their connection broke.
+	MessagesSent      int64 `protobuf:"varint,12,opt,name=messages_sent,json=messagesSent,proto3" json:"messages_sent,omitempty"`
+	MessagesReceived  int64 `protobuf:"varint,13,opt,name=messages_received,json=messagesReceived,proto3" json:"messages_received,omitempty"`
+	MessagesDropped   int64 `protobuf:"varint,14,opt,name=messages_dropped,json=messagesDropped,proto3" json:"messages_dropped,omitempty"`
+	HandshakeFailures int64 `protobuf:"varint,15,opt,name=handshake_failures,json=handshakeFailures,proto3" json:"handshake_failures,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Mesh) Reset() {
+	*x = Mesh{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mesh) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mesh) ProtoMessage() {}
+
+func (x *Mesh) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mesh.ProtoReflect.Descriptor instead.
+func (*Mesh) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Mesh) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *Mesh) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Mesh) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Mesh) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *Mesh) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *Mesh) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Mesh) GetSecured() bool {
+	if x != nil {
+		return x.Secured
+	}
+	return false
+}
+
+func (x *Mesh) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
+}
+
+func (x *Mesh) GetPeers() []*MeshPeer {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+func (x *Mesh) GetPeersAlive() int32 {
+	if x != nil {
+		return x.PeersAlive
+	}
+	return 0
+}
+
+func (x *Mesh) GetPeersDead() int32 {
+	if x != nil {
+		return x.PeersDead
+	}
+	return 0
+}
+
+func (x *Mesh) GetMessagesSent() int64 {
+	if x != nil {
+		return x.MessagesSent
+	}
+	return 0
+}
+
+func (x *Mesh) GetMessagesReceived() int64 {
+	if x != nil {
+		return x.MessagesReceived
+	}
+	return 0
+}
+
+func (x *Mesh) GetMessagesDropped() int64 {
+	if x != nil {
+		return x.MessagesDropped
+	}
+	return 0
+}
+
+func (x *Mesh) GetHandshakeFailures() int64 {
+	if x != nil {
+		return x.HandshakeFailures
+	}
+	return 0
+}
+
+// MeshPeer is a sidecar that is dialled.
+type MeshPeer struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Host      string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Port      int32                  `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Connected bool                   `protobuf:"varint,3,opt,name=connected,proto3" json:"connected,omitempty"`
+	// The address that the host has; empty unless connected.
+	ResolvedIp string `protobuf:"bytes,4,opt,name=resolved_ip,json=resolvedIp,proto3" json:"resolved_ip,omitempty"`
+	// Empty unless connected.
+	ServerId      string `protobuf:"bytes,5,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeshPeer) Reset() {
+	*x = MeshPeer{}
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeshPeer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeshPeer) ProtoMessage() {}
+
+func (x *MeshPeer) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_admin_v1_admin_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeshPeer.ProtoReflect.Descriptor instead.
+func (*MeshPeer) Descriptor() ([]byte, []int) {
+	return file_postrider_admin_v1_admin_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *MeshPeer) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *MeshPeer) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *MeshPeer) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+func (x *MeshPeer) GetResolvedIp() string {
+	if x != nil {
+		return x.ResolvedIp
+	}
+	return ""
+}
+
+func (x *MeshPeer) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
 var File_postrider_admin_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
@@ -1501,14 +1827,43 @@ const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\x03R\arefused\x12\x16\n" +
 	"\x06damage\x18\v \x01(\x05R\x06damage\x12#\n" +
 	"\rdamaged_files\x18\f \x01(\x05R\fdamagedFiles\x12\x18\n" +
-	"\ablocked\x18\r \x01(\x03R\ablocked*K\n" +
+	"\ablocked\x18\r \x01(\x03R\ablocked\"\x10\n" +
+	"\x0eGetMeshRequest\"?\n" +
+	"\x0fGetMeshResponse\x12,\n" +
+	"\x04mesh\x18\x01 \x01(\v2\x18.postrider.admin.v1.MeshR\x04mesh\"\xe7\x03\n" +
+	"\x04Mesh\x12\x18\n" +
+	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\x12\x1b\n" +
+	"\tserver_id\x18\x04 \x01(\tR\bserverId\x12\x1c\n" +
+	"\ttransport\x18\x05 \x01(\tR\ttransport\x12\x12\n" +
+	"\x04port\x18\x06 \x01(\x05R\x04port\x12\x18\n" +
+	"\asecured\x18\a \x01(\bR\asecured\x12\x10\n" +
+	"\x03tls\x18\b \x01(\bR\x03tls\x122\n" +
+	"\x05peers\x18\t \x03(\v2\x1c.postrider.admin.v1.MeshPeerR\x05peers\x12\x1f\n" +
+	"\vpeers_alive\x18\n" +
+	" \x01(\x05R\n" +
+	"peersAlive\x12\x1d\n" +
+	"\n" +
+	"peers_dead\x18\v \x01(\x05R\tpeersDead\x12#\n" +
+	"\rmessages_sent\x18\f \x01(\x03R\fmessagesSent\x12+\n" +
+	"\x11messages_received\x18\r \x01(\x03R\x10messagesReceived\x12)\n" +
+	"\x10messages_dropped\x18\x0e \x01(\x03R\x0fmessagesDropped\x12-\n" +
+	"\x12handshake_failures\x18\x0f \x01(\x03R\x11handshakeFailures\"\x8e\x01\n" +
+	"\bMeshPeer\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\x05R\x04port\x12\x1c\n" +
+	"\tconnected\x18\x03 \x01(\bR\tconnected\x12\x1f\n" +
+	"\vresolved_ip\x18\x04 \x01(\tR\n" +
+	"resolvedIp\x12\x1b\n" +
+	"\tserver_id\x18\x05 \x01(\tR\bserverId*K\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_READ\x10\x01\x12\x0e\n" +
 	"\n" +
 	"ROLE_WRITE\x10\x02\x12\x0e\n" +
 	"\n" +
-	"ROLE_ADMIN\x10\x032\xca\b\n" +
+	"ROLE_ADMIN\x10\x032\xb6\t\n" +
 	"\fAdminService\x12\x7f\n" +
 	"\fCreateTenant\x12'.postrider.admin.v1.CreateTenantRequest\x1a(.postrider.admin.v1.CreateTenantResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/tenants\x12y\n" +
 	"\vListTenants\x12&.postrider.admin.v1.ListTenantsRequest\x1a'.postrider.admin.v1.ListTenantsResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/admin/tenants\x12|\n" +
@@ -1518,7 +1873,8 @@ const file_postrider_admin_v1_admin_service_proto_rawDesc = "" +
 	"\tListNodes\x12$.postrider.admin.v1.ListNodesRequest\x1a%.postrider.admin.v1.ListNodesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/nodes\x12n\n" +
 	"\bGetModes\x12#.postrider.admin.v1.GetModesRequest\x1a$.postrider.admin.v1.GetModesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/modes\x12u\n" +
 	"\aSetMode\x12\".postrider.admin.v1.SetModeRequest\x1a#.postrider.admin.v1.SetModeResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\x1a\x16/v1/admin/modes/{mode}\x12n\n" +
-	"\bGetSpool\x12#.postrider.admin.v1.GetSpoolRequest\x1a$.postrider.admin.v1.GetSpoolResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/spoolB4Z2postrider.dev/proto/gen/postrider/admin/v1;adminv1b\x06proto3"
+	"\bGetSpool\x12#.postrider.admin.v1.GetSpoolRequest\x1a$.postrider.admin.v1.GetSpoolResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/admin/spool\x12j\n" +
+	"\aGetMesh\x12\".postrider.admin.v1.GetMeshRequest\x1a#.postrider.admin.v1.GetMeshResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/admin/meshB4Z2postrider.dev/proto/gen/postrider/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_postrider_admin_v1_admin_service_proto_rawDescOnce sync.Once
@@ -1533,7 +1889,7 @@ func file_postrider_admin_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_admin_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_postrider_admin_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_postrider_admin_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_postrider_admin_v1_admin_service_proto_goTypes = []any{
 	(Role)(0),                     // 0: postrider.admin.v1.Role
 	(*Tenant)(nil),                // 1: postrider.admin.v1.Tenant
@@ -1559,53 +1915,61 @@ var file_postrider_admin_v1_admin_service_proto_goTypes = []any{
 	(*GetSpoolRequest)(nil),       // 21: postrider.admin.v1.GetSpoolRequest
 	(*GetSpoolResponse)(nil),      // 22: postrider.admin.v1.GetSpoolResponse
 	(*Spool)(nil),                 // 23: postrider.admin.v1.Spool
-	nil,                           // 24: postrider.admin.v1.Node.AddressesEntry
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*GetMeshRequest)(nil),        // 24: postrider.admin.v1.GetMeshRequest
+	(*GetMeshResponse)(nil),       // 25: postrider.admin.v1.GetMeshResponse
+	(*Mesh)(nil),                  // 26: postrider.admin.v1.Mesh
+	(*MeshPeer)(nil),              // 27: postrider.admin.v1.MeshPeer
+	nil,                           // 28: postrider.admin.v1.Node.AddressesEntry
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
 }
 var file_postrider_admin_v1_admin_service_proto_depIdxs = []int32{
-	25, // 0: postrider.admin.v1.Tenant.created_at:type_name -> google.protobuf.Timestamp
+	29, // 0: postrider.admin.v1.Tenant.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: postrider.admin.v1.CreateTenantResponse.tenant:type_name -> postrider.admin.v1.Tenant
 	1,  // 2: postrider.admin.v1.ListTenantsResponse.tenants:type_name -> postrider.admin.v1.Tenant
 	0,  // 3: postrider.admin.v1.APIKey.role:type_name -> postrider.admin.v1.Role
-	25, // 4: postrider.admin.v1.APIKey.created_at:type_name -> google.protobuf.Timestamp
-	25, // 5: postrider.admin.v1.APIKey.expires_at:type_name -> google.protobuf.Timestamp
-	25, // 6: postrider.admin.v1.APIKey.revoked_at:type_name -> google.protobuf.Timestamp
+	29, // 4: postrider.admin.v1.APIKey.created_at:type_name -> google.protobuf.Timestamp
+	29, // 5: postrider.admin.v1.APIKey.expires_at:type_name -> google.protobuf.Timestamp
+	29, // 6: postrider.admin.v1.APIKey.revoked_at:type_name -> google.protobuf.Timestamp
 	0,  // 7: postrider.admin.v1.CreateAPIKeyRequest.role:type_name -> postrider.admin.v1.Role
-	25, // 8: postrider.admin.v1.CreateAPIKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	29, // 8: postrider.admin.v1.CreateAPIKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	6,  // 9: postrider.admin.v1.CreateAPIKeyResponse.key:type_name -> postrider.admin.v1.APIKey
 	6,  // 10: postrider.admin.v1.ListAPIKeysResponse.keys:type_name -> postrider.admin.v1.APIKey
-	24, // 11: postrider.admin.v1.Node.addresses:type_name -> postrider.admin.v1.Node.AddressesEntry
-	25, // 12: postrider.admin.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	25, // 13: postrider.admin.v1.Node.heartbeat_at:type_name -> google.protobuf.Timestamp
+	28, // 11: postrider.admin.v1.Node.addresses:type_name -> postrider.admin.v1.Node.AddressesEntry
+	29, // 12: postrider.admin.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	29, // 13: postrider.admin.v1.Node.heartbeat_at:type_name -> google.protobuf.Timestamp
 	14, // 14: postrider.admin.v1.ListNodesResponse.nodes:type_name -> postrider.admin.v1.Node
-	25, // 15: postrider.admin.v1.Mode.changed_at:type_name -> google.protobuf.Timestamp
+	29, // 15: postrider.admin.v1.Mode.changed_at:type_name -> google.protobuf.Timestamp
 	16, // 16: postrider.admin.v1.GetModesResponse.modes:type_name -> postrider.admin.v1.Mode
 	16, // 17: postrider.admin.v1.SetModeResponse.mode:type_name -> postrider.admin.v1.Mode
 	23, // 18: postrider.admin.v1.GetSpoolResponse.spools:type_name -> postrider.admin.v1.Spool
-	25, // 19: postrider.admin.v1.Spool.oldest_at:type_name -> google.protobuf.Timestamp
-	2,  // 20: postrider.admin.v1.AdminService.CreateTenant:input_type -> postrider.admin.v1.CreateTenantRequest
-	4,  // 21: postrider.admin.v1.AdminService.ListTenants:input_type -> postrider.admin.v1.ListTenantsRequest
-	7,  // 22: postrider.admin.v1.AdminService.CreateAPIKey:input_type -> postrider.admin.v1.CreateAPIKeyRequest
-	9,  // 23: postrider.admin.v1.AdminService.ListAPIKeys:input_type -> postrider.admin.v1.ListAPIKeysRequest
-	11, // 24: postrider.admin.v1.AdminService.RevokeAPIKey:input_type -> postrider.admin.v1.RevokeAPIKeyRequest
-	13, // 25: postrider.admin.v1.AdminService.ListNodes:input_type -> postrider.admin.v1.ListNodesRequest
-	17, // 26: postrider.admin.v1.AdminService.GetModes:input_type -> postrider.admin.v1.GetModesRequest
-	19, // 27: postrider.admin.v1.AdminService.SetMode:input_type -> postrider.admin.v1.SetModeRequest
-	21, // 28: postrider.admin.v1.AdminService.GetSpool:input_type -> postrider.admin.v1.GetSpoolRequest
-	3,  // 29: postrider.admin.v1.AdminService.CreateTenant:output_type -> postrider.admin.v1.CreateTenantResponse
-	5,  // 30: postrider.admin.v1.AdminService.ListTenants:output_type -> postrider.admin.v1.ListTenantsResponse
-	8,  // 31: postrider.admin.v1.AdminService.CreateAPIKey:output_type -> postrider.admin.v1.CreateAPIKeyResponse
-	10, // 32: postrider.admin.v1.AdminService.ListAPIKeys:output_type -> postrider.admin.v1.ListAPIKeysResponse
-	12, // 33: postrider.admin.v1.AdminService.RevokeAPIKey:output_type -> postrider.admin.v1.RevokeAPIKeyResponse
-	15, // 34: postrider.admin.v1.AdminService.ListNodes:output_type -> postrider.admin.v1.ListNodesResponse
-	18, // 35: postrider.admin.v1.AdminService.GetModes:output_type -> postrider.admin.v1.GetModesResponse
-	20, // 36: postrider.admin.v1.AdminService.SetMode:output_type -> postrider.admin.v1.SetModeResponse
-	22, // 37: postrider.admin.v1.AdminService.GetSpool:output_type -> postrider.admin.v1.GetSpoolResponse
-	29, // [29:38] is the sub-list for method output_type
-	20, // [20:29] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	29, // 19: postrider.admin.v1.Spool.oldest_at:type_name -> google.protobuf.Timestamp
+	26, // 20: postrider.admin.v1.GetMeshResponse.mesh:type_name -> postrider.admin.v1.Mesh
+	27, // 21: postrider.admin.v1.Mesh.peers:type_name -> postrider.admin.v1.MeshPeer
+	2,  // 22: postrider.admin.v1.AdminService.CreateTenant:input_type -> postrider.admin.v1.CreateTenantRequest
+	4,  // 23: postrider.admin.v1.AdminService.ListTenants:input_type -> postrider.admin.v1.ListTenantsRequest
+	7,  // 24: postrider.admin.v1.AdminService.CreateAPIKey:input_type -> postrider.admin.v1.CreateAPIKeyRequest
+	9,  // 25: postrider.admin.v1.AdminService.ListAPIKeys:input_type -> postrider.admin.v1.ListAPIKeysRequest
+	11, // 26: postrider.admin.v1.AdminService.RevokeAPIKey:input_type -> postrider.admin.v1.RevokeAPIKeyRequest
+	13, // 27: postrider.admin.v1.AdminService.ListNodes:input_type -> postrider.admin.v1.ListNodesRequest
+	17, // 28: postrider.admin.v1.AdminService.GetModes:input_type -> postrider.admin.v1.GetModesRequest
+	19, // 29: postrider.admin.v1.AdminService.SetMode:input_type -> postrider.admin.v1.SetModeRequest
+	21, // 30: postrider.admin.v1.AdminService.GetSpool:input_type -> postrider.admin.v1.GetSpoolRequest
+	24, // 31: postrider.admin.v1.AdminService.GetMesh:input_type -> postrider.admin.v1.GetMeshRequest
+	3,  // 32: postrider.admin.v1.AdminService.CreateTenant:output_type -> postrider.admin.v1.CreateTenantResponse
+	5,  // 33: postrider.admin.v1.AdminService.ListTenants:output_type -> postrider.admin.v1.ListTenantsResponse
+	8,  // 34: postrider.admin.v1.AdminService.CreateAPIKey:output_type -> postrider.admin.v1.CreateAPIKeyResponse
+	10, // 35: postrider.admin.v1.AdminService.ListAPIKeys:output_type -> postrider.admin.v1.ListAPIKeysResponse
+	12, // 36: postrider.admin.v1.AdminService.RevokeAPIKey:output_type -> postrider.admin.v1.RevokeAPIKeyResponse
+	15, // 37: postrider.admin.v1.AdminService.ListNodes:output_type -> postrider.admin.v1.ListNodesResponse
+	18, // 38: postrider.admin.v1.AdminService.GetModes:output_type -> postrider.admin.v1.GetModesResponse
+	20, // 39: postrider.admin.v1.AdminService.SetMode:output_type -> postrider.admin.v1.SetModeResponse
+	22, // 40: postrider.admin.v1.AdminService.GetSpool:output_type -> postrider.admin.v1.GetSpoolResponse
+	25, // 41: postrider.admin.v1.AdminService.GetMesh:output_type -> postrider.admin.v1.GetMeshResponse
+	32, // [32:42] is the sub-list for method output_type
+	22, // [22:32] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_postrider_admin_v1_admin_service_proto_init() }
@@ -1620,7 +1984,7 @@ func file_postrider_admin_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_admin_v1_admin_service_proto_rawDesc), len(file_postrider_admin_v1_admin_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

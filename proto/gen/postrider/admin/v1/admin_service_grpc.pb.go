@@ -30,6 +30,7 @@ const (
 	AdminService_GetModes_FullMethodName     = "/postrider.admin.v1.AdminService/GetModes"
 	AdminService_SetMode_FullMethodName      = "/postrider.admin.v1.AdminService/SetMode"
 	AdminService_GetSpool_FullMethodName     = "/postrider.admin.v1.AdminService/GetSpool"
+	AdminService_GetMesh_FullMethodName      = "/postrider.admin.v1.AdminService/GetMesh"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -58,6 +59,8 @@ type AdminServiceClient interface {
 	SetMode(ctx context.Context, in *SetModeRequest, opts ...grpc.CallOption) (*SetModeResponse, error)
 	// GetSpool shows what each dispatcher that this node reaches holds on its disk for the database. It needs no database.
 	GetSpool(ctx context.Context, in *GetSpoolRequest, opts ...grpc.CallOption) (*GetSpoolResponse, error)
+	// GetMesh shows how the sidecar of this node's host is joined to those of the other hosts. Each host has its own view. It needs no database.
+	GetMesh(ctx context.Context, in *GetMeshRequest, opts ...grpc.CallOption) (*GetMeshResponse, error)
 }
 
 type adminServiceClient struct {
@@ -158,6 +161,16 @@ func (c *adminServiceClient) GetSpool(ctx context.Context, in *GetSpoolRequest, 
 	return out, nil
 }
 
+func (c *adminServiceClient) GetMesh(ctx context.Context, in *GetMeshRequest, opts ...grpc.CallOption) (*GetMeshResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetMeshResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetMesh_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -184,6 +197,8 @@ type AdminServiceServer interface {
 	SetMode(context.Context, *SetModeRequest) (*SetModeResponse, error)
 	// GetSpool shows what each dispatcher that this node reaches holds on its disk for the database. It needs no database.
 	GetSpool(context.Context, *GetSpoolRequest) (*GetSpoolResponse, error)
+	// GetMesh shows how the sidecar of this node's host is joined to those of the other hosts. Each host has its own view. It needs no database.
+	GetMesh(context.Context, *GetMeshRequest) (*GetMeshResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -220,6 +235,9 @@ func (UnimplementedAdminServiceServer) SetMode(context.Context, *SetModeRequest)
 }
 func (UnimplementedAdminServiceServer) GetSpool(context.Context, *GetSpoolRequest) (*GetSpoolResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSpool not implemented")
+}
+func (UnimplementedAdminServiceServer) GetMesh(context.Context, *GetMeshRequest) (*GetMeshResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMesh not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -404,6 +422,24 @@ func _AdminService_GetSpool_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetMesh_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMeshRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetMesh(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetMesh_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetMesh(ctx, req.(*GetMeshRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -446,6 +482,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetSpool",
 			Handler:    _AdminService_GetSpool_Handler,
+		},
+		{
+			MethodName: "GetMesh",
+			Handler:    _AdminService_GetMesh_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -11,6 +11,7 @@ package meshv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	v1 "postrider.dev/proto/gen/postrider/admin/v1"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -22,6 +23,88 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// GetMeshRequest is empty.
+type GetMeshRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMeshRequest) Reset() {
+	*x = GetMeshRequest{}
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMeshRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMeshRequest) ProtoMessage() {}
+
+func (x *GetMeshRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMeshRequest.ProtoReflect.Descriptor instead.
+func (*GetMeshRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{0}
+}
+
+// GetMeshResponse shows the mesh.
+type GetMeshResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mesh          *v1.Mesh               `protobuf:"bytes,1,opt,name=mesh,proto3" json:"mesh,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMeshResponse) Reset() {
+	*x = GetMeshResponse{}
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMeshResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMeshResponse) ProtoMessage() {}
+
+func (x *GetMeshResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMeshResponse.ProtoReflect.Descriptor instead.
+func (*GetMeshResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetMeshResponse) GetMesh() *v1.Mesh {
+	if x != nil {
+		return x.Mesh
+	}
+	return nil
+}
 
 // Announce describes the attaching service process.
 type Announce struct {
@@ -39,7 +122,7 @@ type Announce struct {
 
 func (x *Announce) Reset() {
 	*x = Announce{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[0]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -51,7 +134,7 @@ func (x *Announce) String() string {
 func (*Announce) ProtoMessage() {}
 
 func (x *Announce) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[0]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -64,7 +147,7 @@ func (x *Announce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Announce.ProtoReflect.Descriptor instead.
 func (*Announce) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{0}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Announce) GetNodeId() string {
@@ -114,7 +197,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[1]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -126,7 +209,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[1]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -139,7 +222,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{1}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AttachRequest) GetAnnounce() *Announce {
@@ -168,7 +251,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[2]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +263,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[2]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +276,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{2}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AttachResponse) GetHints() []*Hint {
@@ -227,7 +310,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[3]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -239,7 +322,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[3]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -252,7 +335,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{3}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Hint) GetKind() isHint_Kind {
@@ -360,7 +443,7 @@ type MessageAvailable struct {
 
 func (x *MessageAvailable) Reset() {
 	*x = MessageAvailable{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[4]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +455,7 @@ func (x *MessageAvailable) String() string {
 func (*MessageAvailable) ProtoMessage() {}
 
 func (x *MessageAvailable) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[4]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +468,7 @@ func (x *MessageAvailable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageAvailable.ProtoReflect.Descriptor instead.
 func (*MessageAvailable) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{4}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MessageAvailable) GetTenant() string {
@@ -421,7 +504,7 @@ type QueueConfigChanged struct {
 
 func (x *QueueConfigChanged) Reset() {
 	*x = QueueConfigChanged{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[5]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +516,7 @@ func (x *QueueConfigChanged) String() string {
 func (*QueueConfigChanged) ProtoMessage() {}
 
 func (x *QueueConfigChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[5]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +529,7 @@ func (x *QueueConfigChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueConfigChanged.ProtoReflect.Descriptor instead.
 func (*QueueConfigChanged) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{5}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueueConfigChanged) GetTenant() string {
@@ -481,7 +564,7 @@ type RegistryChanged struct {
 
 func (x *RegistryChanged) Reset() {
 	*x = RegistryChanged{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[6]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +576,7 @@ func (x *RegistryChanged) String() string {
 func (*RegistryChanged) ProtoMessage() {}
 
 func (x *RegistryChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[6]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +589,7 @@ func (x *RegistryChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegistryChanged.ProtoReflect.Descriptor instead.
 func (*RegistryChanged) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{6}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegistryChanged) GetRegistry() string {
@@ -534,7 +617,7 @@ type ModesChanged struct {
 
 func (x *ModesChanged) Reset() {
 	*x = ModesChanged{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +629,7 @@ func (x *ModesChanged) String() string {
 func (*ModesChanged) ProtoMessage() {}
 
 func (x *ModesChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +642,7 @@ func (x *ModesChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModesChanged.ProtoReflect.Descriptor instead.
 func (*ModesChanged) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{7}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ModesChanged) GetMode() string {
@@ -578,7 +661,7 @@ type EverythingChanged struct {
 
 func (x *EverythingChanged) Reset() {
 	*x = EverythingChanged{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[8]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +673,7 @@ func (x *EverythingChanged) String() string {
 func (*EverythingChanged) ProtoMessage() {}
 
 func (x *EverythingChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[8]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +686,7 @@ func (x *EverythingChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EverythingChanged.ProtoReflect.Descriptor instead.
 func (*EverythingChanged) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{8}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{10}
 }
 
 // CarriedHints is what a carrier transports between sidecars.
@@ -618,7 +701,7 @@ type CarriedHints struct {
 
 func (x *CarriedHints) Reset() {
 	*x = CarriedHints{}
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[9]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +713,7 @@ func (x *CarriedHints) String() string {
 func (*CarriedHints) ProtoMessage() {}
 
 func (x *CarriedHints) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[9]
+	mi := &file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +726,7 @@ func (x *CarriedHints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CarriedHints.ProtoReflect.Descriptor instead.
 func (*CarriedHints) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{9}
+	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CarriedHints) GetFrom() string {
@@ -664,7 +747,10 @@ var File_postrider_internal_mesh_v1_mesh_service_proto protoreflect.FileDescript
 
 const file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc = "" +
 	"\n" +
-	"-postrider/internal/mesh/v1/mesh_service.proto\x12\x1apostrider.internal.mesh.v1\"\xfe\x01\n" +
+	"-postrider/internal/mesh/v1/mesh_service.proto\x12\x1apostrider.internal.mesh.v1\x1a&postrider/admin/v1/admin_service.proto\"\x10\n" +
+	"\x0eGetMeshRequest\"?\n" +
+	"\x0fGetMeshResponse\x12,\n" +
+	"\x04mesh\x18\x01 \x01(\v2\x18.postrider.admin.v1.MeshR\x04mesh\"\xfe\x01\n" +
 	"\bAnnounce\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12Q\n" +
@@ -707,9 +793,10 @@ const file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc = "" +
 	"\x11EverythingChanged\"Z\n" +
 	"\fCarriedHints\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x126\n" +
-	"\x05hints\x18\x02 \x03(\v2 .postrider.internal.mesh.v1.HintR\x05hints2r\n" +
+	"\x05hints\x18\x02 \x03(\v2 .postrider.internal.mesh.v1.HintR\x05hints2\xd6\x01\n" +
 	"\vMeshService\x12c\n" +
-	"\x06Attach\x12).postrider.internal.mesh.v1.AttachRequest\x1a*.postrider.internal.mesh.v1.AttachResponse(\x010\x01B:Z8postrider.dev/proto/gen/postrider/private/mesh/v1;meshv1b\x06proto3"
+	"\x06Attach\x12).postrider.internal.mesh.v1.AttachRequest\x1a*.postrider.internal.mesh.v1.AttachResponse(\x010\x01\x12b\n" +
+	"\aGetMesh\x12*.postrider.internal.mesh.v1.GetMeshRequest\x1a+.postrider.internal.mesh.v1.GetMeshResponseB:Z8postrider.dev/proto/gen/postrider/private/mesh/v1;meshv1b\x06proto3"
 
 var (
 	file_postrider_internal_mesh_v1_mesh_service_proto_rawDescOnce sync.Once
@@ -723,38 +810,44 @@ func file_postrider_internal_mesh_v1_mesh_service_proto_rawDescGZIP() []byte {
 	return file_postrider_internal_mesh_v1_mesh_service_proto_rawDescData
 }
 
-var file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_postrider_internal_mesh_v1_mesh_service_proto_goTypes = []any{
-	(*Announce)(nil),           // 0: postrider.internal.mesh.v1.Announce
-	(*AttachRequest)(nil),      // 1: postrider.internal.mesh.v1.AttachRequest
-	(*AttachResponse)(nil),     // 2: postrider.internal.mesh.v1.AttachResponse
-	(*Hint)(nil),               // 3: postrider.internal.mesh.v1.Hint
-	(*MessageAvailable)(nil),   // 4: postrider.internal.mesh.v1.MessageAvailable
-	(*QueueConfigChanged)(nil), // 5: postrider.internal.mesh.v1.QueueConfigChanged
-	(*RegistryChanged)(nil),    // 6: postrider.internal.mesh.v1.RegistryChanged
-	(*ModesChanged)(nil),       // 7: postrider.internal.mesh.v1.ModesChanged
-	(*EverythingChanged)(nil),  // 8: postrider.internal.mesh.v1.EverythingChanged
-	(*CarriedHints)(nil),       // 9: postrider.internal.mesh.v1.CarriedHints
-	nil,                        // 10: postrider.internal.mesh.v1.Announce.AddressesEntry
+	(*GetMeshRequest)(nil),     // 0: postrider.internal.mesh.v1.GetMeshRequest
+	(*GetMeshResponse)(nil),    // 1: postrider.internal.mesh.v1.GetMeshResponse
+	(*Announce)(nil),           // 2: postrider.internal.mesh.v1.Announce
+	(*AttachRequest)(nil),      // 3: postrider.internal.mesh.v1.AttachRequest
+	(*AttachResponse)(nil),     // 4: postrider.internal.mesh.v1.AttachResponse
+	(*Hint)(nil),               // 5: postrider.internal.mesh.v1.Hint
+	(*MessageAvailable)(nil),   // 6: postrider.internal.mesh.v1.MessageAvailable
+	(*QueueConfigChanged)(nil), // 7: postrider.internal.mesh.v1.QueueConfigChanged
+	(*RegistryChanged)(nil),    // 8: postrider.internal.mesh.v1.RegistryChanged
+	(*ModesChanged)(nil),       // 9: postrider.internal.mesh.v1.ModesChanged
+	(*EverythingChanged)(nil),  // 10: postrider.internal.mesh.v1.EverythingChanged
+	(*CarriedHints)(nil),       // 11: postrider.internal.mesh.v1.CarriedHints
+	nil,                        // 12: postrider.internal.mesh.v1.Announce.AddressesEntry
+	(*v1.Mesh)(nil),            // 13: postrider.admin.v1.Mesh
 }
 var file_postrider_internal_mesh_v1_mesh_service_proto_depIdxs = []int32{
-	10, // 0: postrider.internal.mesh.v1.Announce.addresses:type_name -> postrider.internal.mesh.v1.Announce.AddressesEntry
-	0,  // 1: postrider.internal.mesh.v1.AttachRequest.announce:type_name -> postrider.internal.mesh.v1.Announce
-	3,  // 2: postrider.internal.mesh.v1.AttachRequest.hints:type_name -> postrider.internal.mesh.v1.Hint
-	3,  // 3: postrider.internal.mesh.v1.AttachResponse.hints:type_name -> postrider.internal.mesh.v1.Hint
-	4,  // 4: postrider.internal.mesh.v1.Hint.message_available:type_name -> postrider.internal.mesh.v1.MessageAvailable
-	5,  // 5: postrider.internal.mesh.v1.Hint.queue_config_changed:type_name -> postrider.internal.mesh.v1.QueueConfigChanged
-	6,  // 6: postrider.internal.mesh.v1.Hint.registry_changed:type_name -> postrider.internal.mesh.v1.RegistryChanged
-	8,  // 7: postrider.internal.mesh.v1.Hint.everything_changed:type_name -> postrider.internal.mesh.v1.EverythingChanged
-	7,  // 8: postrider.internal.mesh.v1.Hint.modes_changed:type_name -> postrider.internal.mesh.v1.ModesChanged
-	3,  // 9: postrider.internal.mesh.v1.CarriedHints.hints:type_name -> postrider.internal.mesh.v1.Hint
-	1,  // 10: postrider.internal.mesh.v1.MeshService.Attach:input_type -> postrider.internal.mesh.v1.AttachRequest
-	2,  // 11: postrider.internal.mesh.v1.MeshService.Attach:output_type -> postrider.internal.mesh.v1.AttachResponse
-	11, // [11:12] is the sub-list for method output_type
-	10, // [10:11] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 0: postrider.internal.mesh.v1.GetMeshResponse.mesh:type_name -> postrider.admin.v1.Mesh
+	12, // 1: postrider.internal.mesh.v1.Announce.addresses:type_name -> postrider.internal.mesh.v1.Announce.AddressesEntry
+	2,  // 2: postrider.internal.mesh.v1.AttachRequest.announce:type_name -> postrider.internal.mesh.v1.Announce
+	5,  // 3: postrider.internal.mesh.v1.AttachRequest.hints:type_name -> postrider.internal.mesh.v1.Hint
+	5,  // 4: postrider.internal.mesh.v1.AttachResponse.hints:type_name -> postrider.internal.mesh.v1.Hint
+	6,  // 5: postrider.internal.mesh.v1.Hint.message_available:type_name -> postrider.internal.mesh.v1.MessageAvailable
+	7,  // 6: postrider.internal.mesh.v1.Hint.queue_config_changed:type_name -> postrider.internal.mesh.v1.QueueConfigChanged
+	8,  // 7: postrider.internal.mesh.v1.Hint.registry_changed:type_name -> postrider.internal.mesh.v1.RegistryChanged
+	10, // 8: postrider.internal.mesh.v1.Hint.everything_changed:type_name -> postrider.internal.mesh.v1.EverythingChanged
+	9,  // 9: postrider.internal.mesh.v1.Hint.modes_changed:type_name -> postrider.internal.mesh.v1.ModesChanged
+	5,  // 10: postrider.internal.mesh.v1.CarriedHints.hints:type_name -> postrider.internal.mesh.v1.Hint
+	3,  // 11: postrider.internal.mesh.v1.MeshService.Attach:input_type -> postrider.internal.mesh.v1.AttachRequest
+	0,  // 12: postrider.internal.mesh.v1.MeshService.GetMesh:input_type -> postrider.internal.mesh.v1.GetMeshRequest
+	4,  // 13: postrider.internal.mesh.v1.MeshService.Attach:output_type -> postrider.internal.mesh.v1.AttachResponse
+	1,  // 14: postrider.internal.mesh.v1.MeshService.GetMesh:output_type -> postrider.internal.mesh.v1.GetMeshResponse
+	13, // [13:15] is the sub-list for method output_type
+	11, // [11:13] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_postrider_internal_mesh_v1_mesh_service_proto_init() }
@@ -762,22 +855,22 @@ func file_postrider_internal_mesh_v1_mesh_service_proto_init() {
 	if File_postrider_internal_mesh_v1_mesh_service_proto != nil {
 		return
 	}
-	file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[3].OneofWrappers = []any{
+	file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[5].OneofWrappers = []any{
 		(*Hint_MessageAvailable)(nil),
 		(*Hint_QueueConfigChanged)(nil),
 		(*Hint_RegistryChanged)(nil),
 		(*Hint_EverythingChanged)(nil),
 		(*Hint_ModesChanged)(nil),
 	}
-	file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[5].OneofWrappers = []any{}
+	file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_postrider_internal_mesh_v1_mesh_service_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc), len(file_postrider_internal_mesh_v1_mesh_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

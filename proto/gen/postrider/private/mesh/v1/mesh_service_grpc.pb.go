@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MeshService_Attach_FullMethodName = "/postrider.internal.mesh.v1.MeshService/Attach"
+	MeshService_Attach_FullMethodName  = "/postrider.internal.mesh.v1.MeshService/Attach"
+	MeshService_GetMesh_FullMethodName = "/postrider.internal.mesh.v1.MeshService/GetMesh"
 )
 
 // MeshServiceClient is the client API for MeshService service.
@@ -33,6 +34,8 @@ type MeshServiceClient interface {
 	// Attach announces a service and exchanges hints while the stream lives. The sidecar writes the node into the directory and
 	// keeps its heartbeat; hints of other hosts and of other services of this host come back. A hint may be lost, repeated or stale.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error)
+	// GetMesh shows the connections that carry hints between hosts.
+	GetMesh(ctx context.Context, in *GetMeshRequest, opts ...grpc.CallOption) (*GetMeshResponse, error)
 }
 
 type meshServiceClient struct {
@@ -56,6 +59,16 @@ func (c *meshServiceClient) Attach(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type MeshService_AttachClient = grpc.BidiStreamingClient[AttachRequest, AttachResponse]
 
+func (c *meshServiceClient) GetMesh(ctx context.Context, in *GetMeshRequest, opts ...grpc.CallOption) (*GetMeshResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetMeshResponse)
+	err := c.cc.Invoke(ctx, MeshService_GetMesh_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MeshServiceServer is the server API for MeshService service.
 // All implementations must embed UnimplementedMeshServiceServer
 // for forward compatibility.
@@ -65,6 +78,8 @@ type MeshServiceServer interface {
 	// Attach announces a service and exchanges hints while the stream lives. The sidecar writes the node into the directory and
 	// keeps its heartbeat; hints of other hosts and of other services of this host come back. A hint may be lost, repeated or stale.
 	Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error
+	// GetMesh shows the connections that carry hints between hosts.
+	GetMesh(context.Context, *GetMeshRequest) (*GetMeshResponse, error)
 	mustEmbedUnimplementedMeshServiceServer()
 }
 
@@ -77,6 +92,9 @@ type UnimplementedMeshServiceServer struct{}
 
 func (UnimplementedMeshServiceServer) Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error {
 	return status.Error(codes.Unimplemented, "method Attach not implemented")
+}
+func (UnimplementedMeshServiceServer) GetMesh(context.Context, *GetMeshRequest) (*GetMeshResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMesh not implemented")
 }
 func (UnimplementedMeshServiceServer) mustEmbedUnimplementedMeshServiceServer() {}
 func (UnimplementedMeshServiceServer) testEmbeddedByValue()                     {}
@@ -106,13 +124,36 @@ func _MeshService_Attach_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type MeshService_AttachServer = grpc.BidiStreamingServer[AttachRequest, AttachResponse]
 
+func _MeshService_GetMesh_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMeshRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MeshServiceServer).GetMesh(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MeshService_GetMesh_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MeshServiceServer).GetMesh(ctx, req.(*GetMeshRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MeshService_ServiceDesc is the grpc.ServiceDesc for MeshService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var MeshService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "postrider.internal.mesh.v1.MeshService",
 	HandlerType: (*MeshServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetMesh",
+			Handler:    _MeshService_GetMesh_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Attach",
