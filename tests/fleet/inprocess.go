@@ -35,6 +35,8 @@ type Options struct {
 	Hosts int
 	// RedisURL carries hints between hosts; empty: none.
 	RedisURL string
+	// Mesh joins the hosts by TCP.
+	Mesh bool
 	// Change edits each host's configuration before it starts.
 	Change func(host int, cfg *stack.Config)
 }
@@ -72,7 +74,12 @@ func (f *Fleet) StartHost(t testing.TB, o Options) *Host {
 	n := len(f.Hosts)
 	ports := listeners{}
 	http, grpc, admin, internal := ports.open(t), ports.open(t), ports.open(t), ports.open(t)
+	mesh := ""
+	if o.Mesh {
+		mesh = ports.open(t)
+	}
 	cfg, err := stack.Load([]string{
+		"POSTRIDER_MESH_LISTEN=" + mesh,
 		"POSTRIDER_HINT_CARRIERS=" + os.Getenv("POSTRIDER_HINT_CARRIERS"), // the suite is run once more without hints
 		"POSTRIDER_DATABASE_URL=" + f.DB.URL(), "POSTRIDER_REDIS_URL=" + o.RedisURL, "POSTRIDER_MIGRATE=false",
 		"POSTRIDER_HOST_ID=" + fmt.Sprintf("host-%d", n+1), "POSTRIDER_CLUSTER_SECRET=" + ClusterSecret,

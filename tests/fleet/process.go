@@ -66,6 +66,8 @@ type ProcessOptions struct {
 	Singles bool
 	// Through, when set, puts something between the hosts: it returns the address under which others reach what listens at addr.
 	Through func(name, addr string) string
+	// Mesh joins the hosts by TCP and not by Redis.
+	Mesh bool
 	// SmallSpools gives each dispatcher a spool on a small disk of its own, see Disk.
 	SmallSpools bool
 }
@@ -96,6 +98,9 @@ func StartProcessesWith(t testing.TB, bin *Binaries, o ProcessOptions) *Processe
 	}
 	for n := range o.Hosts {
 		own := env(n)
+		if o.Mesh {
+			own = append(own, "POSTRIDER_MESH_LISTEN="+ports.open(t), "POSTRIDER_REDIS_URL=")
+		}
 		var disk *Disk
 		if o.SmallSpools {
 			disk = newDisk(t)
