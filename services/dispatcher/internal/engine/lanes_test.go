@@ -310,3 +310,19 @@ func TestABufferedMessageWhoseLaneIsGoneGoesToTheHighestThereIs(t *testing.T) {
 	require.Equal(t, []string{"2"}, payloads(resp))
 	require.Equal(t, []int32{1}, priorities(resp))
 }
+
+// Partitions of an encrypted queue are placed by a hash of its own, in every lane.
+func TestAnEncryptedQueueHasLanesToo(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, database(t), nodeOptions{keys: master("m", 1)})
+	lanes, shards := 2, 3
+	n.encrypted(func(o *queue.Options) { o.Lanes, o.Shards = &lanes, &shards })
+	n.push("q", at(0, "a", "low"), at(1, "a", "high"), at(1, "b", "other"))
+
+	named := n.pop(&queuev1.PopRequest{Queue: "q", Partition: "a", Batch: 9})
+	rest := n.pop(&queuev1.PopRequest{Queue: "q", Batch: 9})
+
+	require.Equal(t, []string{"high", "low"}, payloads(named))
+	require.Equal(t, []int32{1, 0}, priorities(named))
+	require.Equal(t, []string{"other"}, payloads(rest))
+}
