@@ -82,7 +82,8 @@ func (c overREST) Transact(ctx context.Context, req *queuev1.TransactRequest) (*
 		}
 		body = append(body, one...)
 	}
-	answer, err := c.do(ctx, http.MethodPost, "/v1/transactions", nil, append(body, "]}"...))
+	accept := http.Header{"Accept": {"application/json", "application/problem+json"}}
+	answer, err := c.do(ctx, http.MethodPost, "/v1/transactions", accept, append(body, "]}"...))
 	if err != nil {
 		return nil, err
 	}
