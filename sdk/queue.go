@@ -117,6 +117,19 @@ func (c *Client) deleteMessage(ctx context.Context, req *queuev1.DeleteMessageRe
 	return again(ctx, func() (*queuev1.DeleteMessageResponse, error) { return c.queues.DeleteMessage(ctx, req) })
 }
 
+// TraceEvents are the events that a queue with the option trace recorded of a message, in order, and the token of the next page: empty if those were all.
+func (c *Client) TraceEvents(ctx context.Context, queue, messageID, group, pageToken string) (events []*queuev1.TraceEvent, next string, err error) {
+	resp, err := again(ctx, func() (*queuev1.LookupMessageResponse, error) {
+		return c.queues.LookupMessage(ctx, &queuev1.LookupMessageRequest{
+			Queue: queue, MessageId: messageID, Trace: true, Group: group, PageSize: maxTraceEvents, PageToken: pageToken,
+		})
+	})
+	return resp.GetTraceEvents(), resp.GetNextPageToken(), err
+}
+
+// maxTraceEvents is the most that one call tells of.
+const maxTraceEvents = 1_000
+
 // Peek shows messages of a queue as they are in the log: nobody gets a lease and nothing changes. Go on from NextOffset until it is Head.
 func (c *Client) Peek(ctx context.Context, queue string, look Look) (*queuev1.PeekMessagesResponse, error) {
 	req := &queuev1.PeekMessagesRequest{Queue: queue, Partition: look.Partition, From: look.From, Limit: int32(look.Limit), MaxBytes: int32(look.MaxBytes)}

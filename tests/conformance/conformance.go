@@ -119,6 +119,7 @@ func cases() []testCase {
 		{"a cancelled message never comes", cancelMessage},
 		{"what is in the log is shown, and nothing changes", peek},
 		{"a message is traced through its group", trace},
+		{"a traced queue tells what happened to a message, in order", traceEvents},
 		{"a delayed message is accepted now and comes when it is due", delayed},
 		{"a duplicate of a delayed message is told its pending id", delayedDuplicate},
 		{"a time of delivery in the past is now", deliverInThePast},

@@ -270,6 +270,27 @@ CREATE TABLE dispatcher.tombstones (
     "offset" bigint NOT NULL
 );
 
+CREATE TABLE dispatcher.trace_events (
+    place uuid NOT NULL,
+    id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    group_name text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    events bytea DEFAULT '\x'::bytea NOT NULL,
+    trimmed_from bigint,
+    trimmed_to bigint,
+    pushed_at timestamp with time zone
+)
+WITH (vacuum_truncate=off);
+
+ALTER TABLE dispatcher.trace_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME dispatcher.trace_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 ALTER TABLE ONLY dispatcher.catalogued
     ADD CONSTRAINT catalogued_shard_id_pk PRIMARY KEY (shard_id);
 
@@ -330,6 +351,9 @@ ALTER TABLE ONLY dispatcher.subscribers
 ALTER TABLE ONLY dispatcher.tombstones
     ADD CONSTRAINT tombstones_shard_id_offset_pk PRIMARY KEY (shard_id, "offset");
 
+ALTER TABLE ONLY dispatcher.trace_events
+    ADD CONSTRAINT trace_events_place_id_pk PRIMARY KEY (place, id);
+
 CREATE INDEX dead_letters_open_group_name_queue_id_id_idx ON dispatcher.dead_letters USING btree (group_name, queue_id, id) WHERE (redriven_at IS NULL);
 
 CREATE INDEX dead_letters_open_queue_id_id_idx ON dispatcher.dead_letters USING btree (queue_id, id) WHERE (redriven_at IS NULL);
@@ -357,6 +381,8 @@ CREATE INDEX request_keys_created_at_idx ON dispatcher.request_keys USING btree 
 CREATE INDEX subscribers_expires_at_idx ON dispatcher.subscribers USING btree (expires_at);
 
 CREATE INDEX subscribers_node_id_idx ON dispatcher.subscribers USING btree (node_id);
+
+CREATE INDEX trace_events_at_idx ON dispatcher.trace_events USING brin (at) WITH (autosummarize='on');
 
 ALTER TABLE ONLY dispatcher.groups
     ADD CONSTRAINT groups_queue_id_fk FOREIGN KEY (queue_id) REFERENCES dispatcher.queues(id);

@@ -160,6 +160,18 @@ func TestLookupTracesAMessage(t *testing.T) {
 	require.NotContains(t, s.must("lookup", "orders", id), "leased")
 }
 
+func TestLookupTellsWhatHappenedToAMessageOfATracedQueue(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("queue", "configure", "orders", "--trace")
+	require.Contains(t, s.must("queue", "show", "orders"), "trace true")
+	id := fields(t, s.must("push", "orders", "x", "-o", "json"))["message_id"].(string)
+	s.must("pop", "orders", "-w", "10s")
+
+	require.Regexp(t, `pushed[^\n]*\n[^\n]*delivered +default +attempt 1 to ".*"; lease \d+; until `, s.must("lookup", "orders", id, "--trace"))
+	require.Contains(t, s.must("lookup", "orders", id, "--trace", "-o", "json"), "TRACE_EVENT_KIND_DELIVERED")
+}
+
 func TestPopAcksAtOnceWhenTold(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

@@ -43,6 +43,9 @@ func newLookup(g *globals) *cobra.Command {
 						m, err = c.Trace(ctx, args[0], m.GetMessageId(), group)
 					}
 				}
+				if err == nil && trace {
+					err = moreEvents(ctx, c, args[0], group, m)
+				}
 				if err != nil {
 					return err
 				}
@@ -53,7 +56,7 @@ func newLookup(g *globals) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&partition, "partition", "p", "", "with --client-id: its partition (default \"default\")")
 	f.StringVar(&clientID, "client-id", "", "the name that its producer gave it")
-	f.BoolVarP(&trace, "trace", "t", false, "also where it stands in each group")
+	f.BoolVarP(&trace, "trace", "t", false, "also where it stands in each group, and what was recorded of it")
 	f.StringVar(&group, "group", "", "with --trace: only this group")
 	return cmd
 }
@@ -67,6 +70,9 @@ func (g *globals) printFound(m *queuev1.LookupMessageResponse) error {
 		where = "waits until " + m.GetAvailableAt().AsTime().Format(time.RFC3339)
 	}
 	if err := g.printTraces(m.GetTraces()); err != nil {
+		return err
+	}
+	if err := g.printEvents(m.GetTraceEvents()); err != nil {
 		return err
 	}
 	if m.GetTrimmed() {

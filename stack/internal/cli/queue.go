@@ -78,8 +78,8 @@ func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 	_, _ = fmt.Fprintf(g.Out, "retention %s · retention-bytes %s · retention-settled %t · expire-after %s · max-queue-bytes %s · max-queue-messages %s · dropped %d\n",
 		orNone(o.GetRetention().AsDuration()), orNone(o.GetRetentionBytes()), o.GetRetentionSettled(), o.GetExpireAfter().AsDuration(),
 		orNone(o.GetMaxQueueBytes()), orNone(o.GetMaxQueueMessages()), q.GetDropped())
-	_, _ = fmt.Fprintf(g.Out, "compression %s · encryption %t · lanes %d\n\n",
-		strings.ToLower(strings.TrimPrefix(o.GetCompression().String(), "COMPRESSION_")), o.GetEncryption(), o.GetLanes())
+	_, _ = fmt.Fprintf(g.Out, "compression %s · encryption %t · lanes %d · trace %t\n\n",
+		strings.ToLower(strings.TrimPrefix(o.GetCompression().String(), "COMPRESSION_")), o.GetEncryption(), o.GetLanes(), o.GetTrace())
 	if q.GetDelayed() > 0 {
 		_, _ = fmt.Fprintf(g.Out, "%d delayed messages wait for their time\n\n", q.GetDelayed())
 	}
@@ -129,7 +129,7 @@ type queueFlags struct {
 	retentionBytes, maxQueueBytes, maxQueueMessages int64
 	retentionSettled                                bool
 	compression                                     string
-	encryption                                      bool
+	encryption, trace                               bool
 	reset                                           []string
 }
 
@@ -177,6 +177,7 @@ func newQueueConfigure(g *globals) *cobra.Command {
 	f.Int64Var(&o.maxQueueMessages, "max-queue-messages", 0, "pending messages above which pushes are refused, 0 is no limit")
 	f.StringVar(&o.compression, "compression", "", "how the log is compressed: zstd or none")
 	f.BoolVar(&o.encryption, "encryption", false, "encrypt everything that is kept, only when the queue is created")
+	f.BoolVar(&o.trace, "trace", false, "record what becomes of each message, for 24 h")
 	f.StringSliceVar(&o.reset, "reset", nil, "options that take their default again, for example max_attempts,backoff")
 	return cmd
 }
@@ -233,6 +234,9 @@ func (o queueFlags) options(named func(string) bool) *queuev1.QueueOptions {
 	}
 	if named("encryption") {
 		out.Encryption = &o.encryption
+	}
+	if named("trace") {
+		out.Trace = &o.trace
 	}
 	return out
 }

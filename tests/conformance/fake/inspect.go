@@ -60,12 +60,21 @@ func (q *queue) trace(only string, found *queuev1.LookupMessageResponse) error {
 	if only != "" && q.groups[only] == nil {
 		return apierr.NotFound("GROUP_NOT_FOUND", "there is no group of that name")
 	}
+	found.TraceEvents = append(found.TraceEvents, &queuev1.TraceEvent{At: found.GetCreatedAt(), Kind: queuev1.TraceEventKind_TRACE_EVENT_KIND_PUSHED})
+	found.TraceEvents = append(found.TraceEvents, q.events[found.GetOffset()]...)
 	for _, name := range slices.Sorted(maps.Keys(q.groups)) {
 		if only == "" || only == name {
 			found.Traces = append(found.Traces, q.traceIn(name, found))
 		}
 	}
 	return nil
+}
+
+// note records an event, where the queue wants that; the suite has one group.
+func (q *queue) note(m *message, kind queuev1.TraceEventKind, reason string) {
+	if q.options.GetTrace() {
+		q.events[m.offset] = append(q.events[m.offset], &queuev1.TraceEvent{At: timestamppb.Now(), Kind: kind, Group: "default", Reason: reason})
+	}
 }
 
 func (q *queue) traceIn(name string, found *queuev1.LookupMessageResponse) *queuev1.MessageTrace {

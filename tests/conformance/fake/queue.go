@@ -26,6 +26,7 @@ type queue struct {
 	requests map[string]*queuev1.PushResponse
 	dead     []*queuev1.DeadLetter
 	later    map[string]*message // by pending id; what is due moves to messages and stays here
+	events   map[int64][]*queuev1.TraceEvent
 }
 
 type message struct {
@@ -67,7 +68,7 @@ func (d *Dispatcher) ensure(tenant, name string) *queue {
 		q = &queue{
 			name: name, id: "q" + strconv.Itoa(len(d.queues)+1), created: time.Now(), version: 1, options: defaults(),
 			groups: map[string]*group{}, keys: map[string]*seen{}, requests: map[string]*queuev1.PushResponse{},
-			later: map[string]*message{},
+			later: map[string]*message{}, events: map[int64][]*queuev1.TraceEvent{},
 		}
 		d.queues[tenant+"\x00"+name] = q
 	}
@@ -81,7 +82,7 @@ func defaults() *queuev1.QueueOptions {
 		MaxGroups: proto.Int32(100), Shards: proto.Int32(1),
 		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
 		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
-		Compression: queuev1.Compression_COMPRESSION_ZSTD.Enum(), Encryption: proto.Bool(false), Lanes: proto.Int32(1),
+		Compression: queuev1.Compression_COMPRESSION_ZSTD.Enum(), Encryption: proto.Bool(false), Lanes: proto.Int32(1), Trace: proto.Bool(false),
 	}
 }
 
@@ -191,6 +192,7 @@ func (d *Dispatcher) pop(tenant string, req *queuev1.PopRequest) (*queuev1.PopRe
 	resp.LeaseExpiresAt = timestamppb.New(time.Now().Add(length.AsDuration()))
 	for _, m := range taken {
 		g.tries[m.offset]++
+		q.note(m, queuev1.TraceEventKind_TRACE_EVENT_KIND_DELIVERED, "")
 		resp.Deliveries = append(resp.Deliveries, &queuev1.Delivery{
 			MessageId: m.id, Partition: m.item.GetPartition(), Offset: m.offset, Payload: m.item.GetPayload(), ContentType: m.item.GetContentType(),
 			Headers: m.item.GetHeaders(), ClientId: m.item.GetClientId(), Attempt: g.tries[m.offset], CreatedAt: timestamppb.New(m.createdAt),
@@ -317,15 +319,19 @@ func (q *queue) settle(g *group, m *message, s *queuev1.Settlement) queuev1.AckS
 	switch s.GetAction() {
 	case queuev1.AckAction_ACK_ACTION_NACK:
 		g.fails[m.offset]++
+		q.note(m, queuev1.TraceEventKind_TRACE_EVENT_KIND_NACKED, s.GetReason())
 		if g.fails[m.offset] < q.options.GetMaxAttempts() {
 			return queuev1.AckStatus_ACK_STATUS_SETTLED
 		}
 	case queuev1.AckAction_ACK_ACTION_REJECT:
+		q.note(m, queuev1.TraceEventKind_TRACE_EVENT_KIND_REJECTED, s.GetReason())
 	case queuev1.AckAction_ACK_ACTION_ACK, queuev1.AckAction_ACK_ACTION_UNSPECIFIED:
+		q.note(m, queuev1.TraceEventKind_TRACE_EVENT_KIND_ACKED, "")
 		g.settled[m.offset] = true
 		return queuev1.AckStatus_ACK_STATUS_SETTLED
 	}
 	g.settled[m.offset] = true
+	q.note(m, queuev1.TraceEventKind_TRACE_EVENT_KIND_DEAD_LETTERED, "rejected")
 	q.dead = append(q.dead, &queuev1.DeadLetter{
 		Id: "d" + strconv.Itoa(len(q.dead)+1), Queue: q.name, Group: "default", MessageId: m.id, Partition: m.item.GetPartition(), Offset: m.offset,
 		Payload: m.item.GetPayload(), PayloadBytes: int32(len(m.item.GetPayload())), ContentType: m.item.GetContentType(),

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -70,13 +71,17 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// BenchmarkEndToEnd measures push, pop and ack together: producers and consumers of one queue.
+// BenchmarkEndToEnd measures push, pop and ack together: producers and consumers of one queue, which is traced or not.
 func BenchmarkEndToEnd(b *testing.B) {
 	url := durable(b)
-	for _, c := range []struct{ workers, batch int }{{4, 100}, {32, 1}} {
-		b.Run(fmt.Sprintf("workers=%d/batch=%d", c.workers, c.batch), func(b *testing.B) {
+	for _, c := range []struct {
+		workers, batch int
+		traced         bool
+	}{{4, 100, false}, {4, 100, true}, {32, 1, false}, {32, 1, true}} {
+		b.Run(fmt.Sprintf("workers=%d/batch=%d/traced=%t", c.workers, c.batch, c.traced), func(b *testing.B) {
 			n := newNode(b, url, nodeOptions{})
-			queue := fmt.Sprintf("e%d-%d", c.batch, b.N) // a run leaves leases behind
+			queue := fmt.Sprintf("e%d-%t-%d", c.batch, c.traced, time.Now().UnixNano()) // a run leaves leases behind
+			n.setQueue(url, queue, fmt.Sprintf(`{"trace": %t}`, c.traced))
 			ctx := b.Context()
 			var pushed, acked atomic.Int64
 			var wg sync.WaitGroup

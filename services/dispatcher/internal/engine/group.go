@@ -42,6 +42,7 @@ func (r *groupRows) policy() window.Policy {
 	return window.Policy{
 		Mode: r.group.Mode, OnFailure: r.group.OnFailure,
 		MaxAttempts: r.queue.Config.MaxAttempts, Backoff: r.queue.Config.Backoff,
+		Trace: r.queue.Config.Trace,
 	}
 }
 

@@ -186,7 +186,11 @@ func (n *node) ackAll(queue, lease string) {
 
 // set gives the queue "q" options, as another dispatcher does: nothing here is told.
 func (n *node) set(url, config string) {
-	const queue = "q"
+	n.t.Helper()
+	n.setQueue(url, "q", config)
+}
+
+func (n *node) setQueue(url, queue, config string) {
 	n.t.Helper()
 	conn, err := pg.Connect(n.t.Context(), url, pg.Options{})
 	require.NoError(n.t, err)

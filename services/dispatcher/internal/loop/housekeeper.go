@@ -15,6 +15,7 @@ const (
 	housekeepEvery = 5 * time.Second
 	trimKeys       = 10_000
 	trimRequests   = 1_000
+	trimTraces     = 5_000
 )
 
 // coldStore is the cold side of the store.
@@ -25,6 +26,8 @@ type coldStore interface {
 	TrimRequests(ctx context.Context, most int) (int, error)
 	// TrimTransactions is TrimRequests for requests of one method, the one of transactions, which are remembered for less long.
 	TrimTransactions(ctx context.Context, method string, most int) (int, error)
+	// TrimTraces forgets up to most rows of trace events that are too old, and returns how many.
+	TrimTraces(ctx context.Context, most int) (int, error)
 }
 
 // keyTrimmer forgets idempotency keys that are older than any window.
@@ -67,7 +70,11 @@ func (h *Housekeeper) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return untilFew(ctx, trimRequests, func() (int, error) { return h.control.TrimRequests(ctx, trimRequests) })
+	err = untilFew(ctx, trimRequests, func() (int, error) { return h.control.TrimRequests(ctx, trimRequests) })
+	if err != nil {
+		return err
+	}
+	return untilFew(ctx, trimTraces, func() (int, error) { return h.control.TrimTraces(ctx, trimTraces) })
 }
 
 // untilFew repeats trim, which frees up to most rows, until it found fewer.

@@ -34,13 +34,13 @@ func (s *Queues) LookupMessage(ctx context.Context, req *queuev1.LookupMessageRe
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if id := req.GetMessageId(); req.GetTrace() && id != "" && !message.IsPendingID(id) {
-		return s.trace(ctx, q, id, req.GetGroup())
+		return s.trace(ctx, q, id, req)
 	}
 	resp, err := s.lookup(ctx, q, req)
 	if err != nil || !req.GetTrace() || resp.GetAvailableAt() != nil {
 		return resp, err
 	}
-	return s.trace(ctx, q, resp.GetMessageId(), req.GetGroup())
+	return s.trace(ctx, q, resp.GetMessageId(), req)
 }
 
 // lookup finds a message by any of its names.
@@ -69,6 +69,9 @@ func checkLookup(req *queuev1.LookupMessageRequest) error {
 	}
 	if req.GetGroup() != "" && !req.GetTrace() {
 		return invalid.New(invalid.OutOfRange, "group", "goes with trace only")
+	}
+	if err := checkEvents(req); err != nil {
+		return err
 	}
 	return checkMessageName(req.GetQueue(), req.GetPartition(), req.GetClientId(), req.GetMessageId())
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +47,18 @@ func (r *rules) traceRules() {
 		_, err := r.LookupMessage(r.ctx, &queuev1.LookupMessageRequest{Queue: "q", ClientId: "c", Group: "g"})
 		return err
 	})
+	for field, req := range map[string]*queuev1.LookupMessageRequest{
+		"page_size":   {PageSize: 5},
+		"page_token":  {PageToken: "x"},
+		"page_size ":  {Trace: true, PageSize: 1001},
+		"page_size  ": {Trace: true, PageSize: -1},
+	} {
+		req.Queue, req.ClientId = "q", "c"
+		r.add("OUT_OF_RANGE", strings.TrimSpace(field), func() error {
+			_, err := r.LookupMessage(r.ctx, req)
+			return err
+		})
+	}
 }
 
 func TestAPeekShowsTenMessagesUnlessItSaysOtherwise(t *testing.T) {

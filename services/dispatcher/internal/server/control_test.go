@@ -29,7 +29,7 @@ func TestConfigureShowsEveryOptionAndCreates(t *testing.T) {
 		MaxMessageBytes: proto.Int32(1 << 20), IdempotencyWindow: durationpb.New(time.Hour), MaxGroups: proto.Int32(100), Shards: proto.Int32(3),
 		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
 		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
-		Compression: queuev1.Compression_COMPRESSION_NONE.Enum(), Encryption: proto.Bool(false), Lanes: proto.Int32(2),
+		Compression: queuev1.Compression_COMPRESSION_NONE.Enum(), Encryption: proto.Bool(false), Lanes: proto.Int32(2), Trace: proto.Bool(false),
 	}, resp.GetQueue().GetOptions()), resp)
 	require.Equal(t, []string{"changed a/q"}, b.notes.taken())
 

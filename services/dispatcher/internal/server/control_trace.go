@@ -2,7 +2,7 @@ package server
 
 import (
 	"context"
-	"strings"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -13,12 +13,17 @@ import (
 )
 
 // trace tells where a message of the log stands in the groups.
-func (s *Queues) trace(ctx context.Context, q store.Queue, text, group string) (*queuev1.LookupMessageResponse, error) {
+func (s *Queues) trace(ctx context.Context, q store.Queue, text string, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
 	id, err := message.ParseID(text)
 	if err != nil {
 		return nil, wireError(err)
 	}
-	t, err := s.control.Trace(ctx, q, id, group)
+	events := eventsOf(q, id, req)
+	page, err := events.page(req)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	t, err := s.control.Trace(ctx, q, id, page)
 	if err != nil {
 		return nil, wireError(err)
 	}
@@ -29,6 +34,12 @@ func (s *Queues) trace(ctx context.Context, q store.Queue, text, group string) (
 	for _, g := range t.Groups {
 		resp.Traces = append(resp.Traces, traceOf(g, id.Shard, t.Trimmed))
 	}
+	if t.Events.Next != 0 {
+		resp.NextPageToken = events.next(strconv.FormatInt(t.Events.Next, 10))
+	}
+	for i := range t.Events.Events {
+		resp.TraceEvents = append(resp.TraceEvents, eventOf(&t.Events.Events[i]))
+	}
 	return resp, nil
 }
 
@@ -36,10 +47,7 @@ func traceOf(g store.GroupTrace, shard message.ShardID, trimmed bool) *queuev1.M
 	t := &queuev1.MessageTrace{Group: g.Group, State: stateOf(g, trimmed), Failures: int32(g.Failures), LastError: g.LastError, Attempt: int32(g.Attempt)}
 	switch t.GetState() {
 	case queuev1.TraceState_TRACE_STATE_LEASED:
-		t.Consumer, t.LeaseExpiresAt = g.Holder, instant(g.ExpiresAt.Time())
-		if i := strings.LastIndexByte(g.Holder, '@'); i >= 0 {
-			t.Consumer = g.Holder[:i] // without what tells the dispatcher
-		}
+		t.Consumer, t.LeaseExpiresAt = consumerOf(g.Holder), instant(g.ExpiresAt.Time())
 	case queuev1.TraceState_TRACE_STATE_WAITING:
 		t.AvailableAt = instant(g.RetryAt.Time())
 	case queuev1.TraceState_TRACE_STATE_BLOCKED:

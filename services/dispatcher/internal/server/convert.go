@@ -28,14 +28,11 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		MaxQueueBytes:    integer(o.GetMaxQueueBytes(), o != nil && o.MaxQueueBytes != nil),
 		MaxQueueMessages: integer(o.GetMaxQueueMessages(), o != nil && o.MaxQueueMessages != nil),
 	}}
-	if o != nil && o.RetentionSettled != nil {
-		p.Set.RetentionSettled = new(o.GetRetentionSettled())
+	if o != nil {
+		p.Set.RetentionSettled, p.Set.Encryption, p.Set.Trace = o.RetentionSettled, o.Encryption, o.Trace
 	}
 	if o != nil && o.Compression != nil {
 		p.Set.Compression = compressionFrom(o.GetCompression())
-	}
-	if o != nil && o.Encryption != nil {
-		p.Set.Encryption = new(o.GetEncryption())
 	}
 	for _, d := range []struct {
 		name  queue.Option
@@ -66,6 +63,7 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		queue.OptRetentionSettled: p.Set.RetentionSettled != nil, queue.OptExpireAfter: p.Set.ExpireAfter != nil,
 		queue.OptMaxQueueBytes: p.Set.MaxQueueBytes != nil, queue.OptMaxQueueMessages: p.Set.MaxQueueMessages != nil,
 		queue.OptCompression: p.Set.Compression != nil, queue.OptEncryption: p.Set.Encryption != nil, queue.OptLanes: p.Set.Lanes != nil,
+		queue.OptTrace: p.Set.Trace != nil,
 	}
 	for _, name := range reset {
 		if set[queue.Option(name)] {
@@ -96,7 +94,7 @@ func optionsOf(c queue.Config) *queuev1.QueueOptions {
 		IdempotencyWindow: durationpb.New(c.IdempotencyWindow), MaxGroups: number(c.MaxGroups), Shards: number(c.Shards),
 		Retention: durationpb.New(c.Retention.Age), RetentionBytes: new(int64(c.Retention.Bytes)), RetentionSettled: new(c.Retention.Settled),
 		ExpireAfter: durationpb.New(c.Retention.ExpireAfter), MaxQueueBytes: new(int64(c.Limits.Bytes)), MaxQueueMessages: new(int64(c.Limits.Messages)),
-		Compression: compressionOf(c.Compression), Encryption: &c.Encryption, Lanes: number(c.Lanes),
+		Compression: compressionOf(c.Compression), Encryption: &c.Encryption, Lanes: number(c.Lanes), Trace: &c.Trace,
 	}
 }
 

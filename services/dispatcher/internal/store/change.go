@@ -21,6 +21,7 @@ const (
 	partDeadLetters
 	partSought
 	partReset
+	partEvents
 	partsEnd
 )
 
@@ -53,6 +54,9 @@ func partNames(parts int) []string {
 		if parts&(partChunkUpserts<<i) != 0 {
 			names = append(names, name)
 		}
+	}
+	if parts&partEvents != 0 {
+		names = append(names, "work_events")
 	}
 	return names
 }
@@ -100,6 +104,7 @@ func partsOf(c *window.Change) int {
 		partDeadLetters:  len(c.DeadLetters) > 0,
 		partSought:       c.Sought,
 		partReset:        c.Reset,
+		partEvents:       len(c.Events) > 0,
 	} {
 		if has {
 			parts |= part
@@ -125,7 +130,8 @@ func changeArgs(c *window.Change) []any {
 	args = appendChunkArgs(args, c)
 	args = appendLeaseArgs(args, c)
 	args = appendRetryArgs(args, c)
-	return appendDeadLetterArgs(args, c)
+	args = appendDeadLetterArgs(args, c)
+	return appendEventArgs(args, c)
 }
 
 func appendChunkArgs(args []any, c *window.Change) []any {
@@ -221,7 +227,7 @@ func appendDeadLetterArgs(args []any, c *window.Change) []any {
 		ids[i], offsets[i], hashes[i] = d.ID, int64(d.Offset), int64(d.PartitionHash)
 		deliveries[i], failures[i] = int32(d.Deliveries), int32(d.Failures)
 		x := keptOf(&d, c)
-		reasons[i], errs[i] = reasonText(d.Reason), x.lastError
+		reasons[i], errs[i] = d.Reason.Code(), x.lastError
 		partitions[i], clients[i], types[i] = x.partition, x.clientID, x.contentType
 		headers[i], payloads[i], keys[i] = x.headers, x.payload, x.key
 	}
@@ -229,18 +235,3 @@ func appendDeadLetterArgs(args []any, c *window.Change) []any {
 }
 
 func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
-
-// reasonText is how a reason is stored.
-func reasonText(r window.DeadReason) string {
-	switch r {
-	case window.DeadAttempts:
-		return "attempts"
-	case window.DeadExpired:
-		return "expired"
-	case window.DeadRejected:
-		return "rejected"
-	case window.DeadTrimmed:
-		return "trimmed"
-	}
-	return ""
-}

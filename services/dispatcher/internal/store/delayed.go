@@ -17,6 +17,7 @@ import (
 	"postrider.dev/services/dispatcher/internal/domain/message"
 	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
+	"postrider.dev/services/dispatcher/internal/domain/trace"
 )
 
 // What one transaction of FlushDue moves at most, over all its shards; a single message may be larger.
@@ -215,9 +216,14 @@ func (c *Control) encodeDue(shards []DueShard, rows []taken, states shardStates)
 			blocked = append(blocked, BlockedShard{Shard: s.Shard, Queue: s.Queue, Err: err})
 			continue
 		}
+		var due []trace.Event
 		for j, r := range mine {
 			w.keys = append(w.keys, NewKey{Key: Key{ID: r.Key}, Offset: s.Base + message.Offset(j)})
 			w.keyShards = append(w.keyShards, int64(s.Shard))
+			due = append(due, trace.Event{Kind: trace.Due, Offset: s.Base + message.Offset(j), Text: message.PendingID(r.Key).String()})
+		}
+		if s.queue.Config.Trace {
+			w.traces = append(w.traces, noted{shard: s.Shard, events: due})
 		}
 		encoded, _, err := s.queue.Encode(c.enc, s.Frames)
 		if err != nil {
@@ -243,6 +249,9 @@ func (c *Control) commitDue(ctx context.Context, conn *pgxpool.Conn, shards []Du
 		})
 	}
 	c.s.queueKeys(batch, w.keys, w.keyShards)
+	if len(w.traces) > 0 {
+		batch.Queue(c.s.sql.text("trace_put"), notedArgs(w.traces)...)
+	}
 	batch.Queue("commit")
 	return pg.CommitError(conn.SendBatch(ctx, batch).Close())
 }

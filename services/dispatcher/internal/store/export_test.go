@@ -15,6 +15,7 @@ func Statements() map[string]string {
 		"group_shard", "lock_group_shard", "chunks", "leases", "probe_leases", "retries", "directories", "search_partition", "bodies",
 		"poll", "expired_leases", "delayed_put", "delayed_take", "delayed_next",
 		"trim_shards", "trim_group_shards", "trim", "shard_tails", "peek_onward", "peek_back", "trace_dead_letters", "tombstones", "tombstone_put",
+		"trace_events", "trace_put", "trim_traces",
 		"find_flushes", "find_service_keys", "put_service_keys", "confirm_service_keys", "put_refused",
 	} {
 		all[name] = b.text(name)

@@ -65,6 +65,9 @@ func (c *Control) purge(ctx context.Context, tx pg.Tx, g garbage) (bool, error) 
 		if more, err := c.purgeUpTo(ctx, tx, "garbage_tombstones", g.id, purgeRows); more || err != nil {
 			return false, err
 		}
+		if more, err := c.purgeUpTo(ctx, tx, "garbage_traces", g.id, purgeRows); more || err != nil {
+			return false, err
+		}
 		if more, err := c.purgeKeys(ctx, tx, g); more || err != nil {
 			return false, err
 		}

@@ -169,6 +169,7 @@ type keyedWrite struct {
 	keyShards     []int64 // of keys
 	delayed       []Delayed
 	delayedShards []int64 // of delayed
+	traces        []noted
 }
 
 // lockedKeys is what was read under the locks.

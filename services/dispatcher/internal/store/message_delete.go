@@ -165,5 +165,5 @@ func (c *Control) hashAt(ctx context.Context, tx pg.Tx, id message.ID) (uint64, 
 
 // policyOf is what a plan of a control action decides by.
 func policyOf(q Queue, g Group) window.Policy {
-	return window.Policy{Mode: g.Mode, OnFailure: g.OnFailure, MaxAttempts: q.Config.MaxAttempts, Backoff: q.Config.Backoff}
+	return window.Policy{Mode: g.Mode, OnFailure: g.OnFailure, MaxAttempts: q.Config.MaxAttempts, Backoff: q.Config.Backoff, Trace: q.Config.Trace}
 }

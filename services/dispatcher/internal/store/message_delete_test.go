@@ -87,7 +87,7 @@ func TestADeletedMessageIsShownToNobody(t *testing.T) {
 
 	_, err := c.control.FindByID(t.Context(), q, message.ID{Shard: q.Shards[0], Offset: 1})
 	require.ErrorIs(t, err, store.ErrMessageNotFound)
-	_, err = c.control.Trace(t.Context(), q, message.ID{Shard: q.Shards[0], Offset: 1}, "")
+	_, err = c.control.Trace(t.Context(), q, message.ID{Shard: q.Shards[0], Offset: 1}, store.TracePage{})
 	require.ErrorIs(t, err, store.ErrMessageNotFound)
 	found, ok, err := c.control.FindByClientID(t.Context(), q, "p", "order")
 	require.NoError(t, err)

@@ -148,6 +148,9 @@ func (c *Control) redriveSome(ctx context.Context, by tenant.Caller, q Queue, fr
 		if err := c.exec(ctx, tx, "dead_letters_redriven", chosen); err != nil {
 			return err
 		}
+		if err := c.traceRedriven(ctx, tx, q, chosen); err != nil {
+			return err
+		}
 		step.Redriven = len(chosen)
 		texts := make([]string, len(chosen))
 		for i, id := range chosen {

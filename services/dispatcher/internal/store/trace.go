@@ -9,7 +9,6 @@ import (
 
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/message"
-	"postrider.dev/services/dispatcher/internal/domain/placement"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 )
 
@@ -19,6 +18,7 @@ type Traced struct {
 
 	Trimmed bool // the log does not hold it any more: only its place is known
 	Groups  []GroupTrace
+	Events  TraceEvents
 }
 
 // GroupTrace is where a message stands in one group.
@@ -35,10 +35,11 @@ type TracedLetter struct {
 	Reason, LastError string
 }
 
-// Trace tells where the message of that id stands: in one group, or in all of the queue by name if none is given. It locks nothing and changes nothing.
+// Trace tells where the message of that id stands, in one group, or in all of the queue by name if none is given, and what was recorded of it. It locks
+// nothing and changes nothing.
 // The error matches ErrMessageNotFound if the queue never had it, and ErrGroupNotFound. Each group costs a read of its whole state on the shard, so the
 // caller MUST bound ctx.
-func (c *Control) Trace(ctx context.Context, q Queue, id message.ID, group string) (Traced, error) {
+func (c *Control) Trace(ctx context.Context, q Queue, id message.ID, page TracePage) (Traced, error) {
 	at := slices.Index(q.Shards, id.Shard)
 	if at < 0 {
 		return Traced{}, fmt.Errorf("message id %s: %w", id, ErrMessageNotFound)
@@ -50,7 +51,7 @@ func (c *Control) Trace(ctx context.Context, q Queue, id message.ID, group strin
 		if err := in.place(ctx, q, id, &out); err != nil {
 			return err
 		}
-		groups, err := in.tracedGroups(ctx, tx, q, group)
+		groups, err := in.tracedGroups(ctx, tx, q, page.Group)
 		if err != nil {
 			return err
 		}
@@ -67,13 +68,14 @@ func (c *Control) Trace(ctx context.Context, q Queue, id message.ID, group strin
 				return fmt.Errorf("read group %q: %w", g.Name, err)
 			}
 			policy := window.Policy{Mode: g.Mode, OnFailure: g.OnFailure}
-			standing, err := window.Stand(state.Snapshot, policy, placement.Hash(out.Partition), id.Offset, state.Now)
+			standing, err := window.Stand(state.Snapshot, policy, q.Hash(out.Partition), id.Offset, state.Now)
 			if err != nil {
 				return fmt.Errorf("group %q: %w", g.Name, err)
 			}
 			out.Groups = append(out.Groups, GroupTrace{Standing: standing, Group: g.Name, Letter: letters[g.ID]})
 		}
-		return nil
+		out.Events, err = in.traceEvents(ctx, q, &out, page)
+		return err
 	})
 	return out, err
 }

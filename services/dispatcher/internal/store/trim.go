@@ -121,7 +121,7 @@ type Trimmed struct {
 // read.
 func (c *Control) Trim(ctx context.Context, shard message.ShardID, at retention.Shard, cut retention.Cut, most int) (Trimmed, error) {
 	out := Trimmed{Tail: at.Tail}
-	err := c.s.db.QueryRow(ctx, c.s.sql.text("trim"), at.Tail, most, shard, at.Head, cut.Newest, micros(cut.Age), cut.Bytes, cut.Settled).
+	err := c.s.db.QueryRow(ctx, c.s.sql.text("trim"), at.Tail, most, shard, at.Head, cut.Newest, micros(cut.Age), cut.Bytes, cut.Settled, cut.Trace).
 		Scan(&out.Tail, &out.Segments, &out.Bytes)
 	if pg.IsNoRows(err) {
 		return out, nil

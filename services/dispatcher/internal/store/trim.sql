@@ -34,7 +34,8 @@ LEFT JOIN LATERAL (
 
 -- name: trim
 -- Segments go whole, in their order, as long as one of the rules takes the next; created_at never decreases, so each rule takes a beginning of the log.
--- Whoever else trimmed since the tail was read has changed it, and then nothing is done.
+-- Whoever else trimmed since the tail was read has changed it, and then nothing is done. Of a traced queue
+-- it is noted when what goes was pushed.
 WITH oldest AS MATERIALIZED (
     SELECT g.base_offset, g.upto, g.created_at, g.bytes, s.head, s.end_bytes - s.tail_bytes AS kept
     FROM dispatcher.shards s
@@ -64,8 +65,15 @@ WITH oldest AS MATERIALIZED (
     RETURNING s.id, s.tail, c.bytes, c.segments
 ), gone AS (
     DELETE FROM dispatcher.segments WHERE shard_id = @shard AND base_offset < (SELECT m.tail FROM moved m)
+    RETURNING base_offset, count, created_at
 ), buried AS (
     DELETE FROM dispatcher.tombstones WHERE shard_id = @shard AND "offset" < (SELECT m.tail FROM moved m)
+), noted AS (
+    INSERT INTO dispatcher.trace_events (place, at, trimmed_from, trimmed_to, pushed_at)
+    SELECT encode(int8send(@shard::bigint) || int8send(p.page), 'hex')::uuid, dispatcher.clock(), g.base_offset, g.base_offset + g.count, g.created_at
+    FROM gone g
+    CROSS JOIN LATERAL generate_series(g.base_offset / 256, (g.base_offset + g.count - 1) / 256) AS p(page)
+    WHERE @traced::boolean
 )
 SELECT m.tail, m.segments, m.bytes FROM moved m;
 

@@ -81,7 +81,7 @@ func workOrder(changes []window.Change) ([]int, error) {
 // checkChange finds what the caller forgot.
 func checkChange(c *window.Change) error {
 	for i := range c.DeadLetters {
-		if d := &c.DeadLetters[i]; d.ID == [16]byte{} || reasonText(d.Reason) == "" {
+		if d := &c.DeadLetters[i]; d.ID == [16]byte{} || d.Reason.Code() == "" {
 			return fmt.Errorf("group-shard %d, offset %d: %w", c.ID, d.Offset, errUnnamedDeadText)
 		}
 	}

@@ -118,6 +118,16 @@ dead_letters AS (
         AS d(id, "offset", partition_hash, partition, client_id, content_type, headers, payload, deliveries, failures, reason, last_error, key_id)
 )
 
+-- name: work_events
+-- What the change did to the messages of a queue that is traced: it is committed with the change or not at all.
+events AS (
+    INSERT INTO dispatcher.trace_events (place, at, group_name, events)
+    SELECT encode(int8send(cas.shard_id) || int8send(e.page), 'hex')::uuid, cas.at, coalesce(g.name, ''), e.events
+    FROM cas
+    LEFT JOIN dispatcher.groups g ON g.id = ANY (ARRAY[cas.group_id])
+    CROSS JOIN unnest(@event_pages::bigint[], @event_rows::bytea[]) AS e(page, events)
+)
+
 -- name: work_result
 -- One row: the instant of the change, null if it was not applied, and the clock.
 SELECT cas.at, dispatcher.clock() FROM (VALUES (1)) AS one LEFT JOIN cas ON true

@@ -125,7 +125,7 @@ func subscribeRules() []Rule {
 func lookupRules() []Rule {
 	return []Rule{
 		name("queue"), optional(name("partition")), optional(name("client_id")), token("message_id"),
-		free("trace"), optional(name("group")),
+		free("trace"), optional(name("group")), count("page_size", 0, 1000), token("page_token"),
 	}
 }
 
@@ -183,6 +183,7 @@ func optionRules() []Rule {
 		enum("compression"),
 		free("encryption"),
 		count("lanes", 1, MaxLanes),
+		free("trace"),
 	}
 }
 

@@ -142,8 +142,13 @@ func acrossLookup(req *queuev1.LookupMessageRequest) *domain.Violation {
 	if v := acrossName("LookupMessageRequest", req); v != nil {
 		return v
 	}
-	if req.GetGroup() != "" && !req.GetTrace() {
+	switch {
+	case req.GetGroup() != "" && !req.GetTrace():
 		return conflict("LookupMessageRequest.group", "group", "group goes with trace only")
+	case req.GetPageSize() != 0 && !req.GetTrace():
+		return conflict("LookupMessageRequest.page_size", "page_size", "page_size goes with trace only")
+	case req.GetPageToken() != "" && !req.GetTrace():
+		return conflict("LookupMessageRequest.page_token", "page_token", "page_token goes with trace only")
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ func TestBadHTTPIsRefusedBeforeAnythingIsForwarded(t *testing.T) {
 	maps.Copy(cases, badSubscriptions())
 	maps.Copy(cases, badDeletes())
 	maps.Copy(cases, badLanes())
+	maps.Copy(cases, badTraces())
 	for name, c := range cases { //nolint:paralleltest // each counts what the one exchange got
 		t.Run(name, func(t *testing.T) {
 			before := s.exchange.forwarded()
@@ -134,7 +135,6 @@ func badHTTP() map[string]badRequest {
 		"peek_shard_of_partition": {"GET", "/v1/queues/q/peek?shard=0&partition=p", ``, nil, 400, "CONFLICTING_FIELDS"},
 		"peek_from_a_time":        {"GET", "/v1/queues/q/peek?from=2026-01-31T09:00:00Z", ``, nil, 400, "INVALID_START"},
 		"peek_too_many":           {"GET", "/v1/queues/q/peek?limit=1001", ``, nil, 400, "OUT_OF_RANGE"},
-		"trace_group_only":        {"GET", "/v1/queues/q/messages/lookup?client_id=c&group=g", ``, nil, 400, "CONFLICTING_FIELDS"},
 		"redrive_limit_with_ids":  {"POST", "/v1/queues/q/dead-letters/redrive", `{"ids":["d"],"limit":5}`, nil, 400, "CONFLICTING_FIELDS"},
 		"key_missing":             {"GET", "/v1/queues", ``, []string{"Authorization", ""}, 401, "MISSING_KEY"},
 		"key_malformed":           {"GET", "/v1/queues", ``, []string{"Authorization", "Bearer hunter2"}, 401, "INVALID_KEY"},
@@ -148,5 +148,18 @@ func badHTTP() map[string]badRequest {
 		"push_require_in_item":    {"POST", "/v1/queues/q/messages", `{"items":[{"payload":1,"require":"committed"}]}`, nil, 400, "UNKNOWN_FIELD"},
 		"key_expiry_past":         {"POST", "/v1/admin/keys", `{"name":"n","role":"read","expires_at":"2001-01-01T00:00:00Z"}`, nil, 400, "EXPIRES_IN_THE_PAST"},
 		"method_override":         {"POST", "/v1/queues/q/groups", `group=g`, []string{"Content-Type", "application/x-www-form-urlencoded", "X-HTTP-Method-Override", "DELETE"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
+	}
+}
+
+// badTraces are requests for the trace of a message that are refused.
+func badTraces() map[string]badRequest {
+	return map[string]badRequest{
+		"trace_group_only":        {"GET", "/v1/queues/q/messages/lookup?client_id=c&group=g", ``, nil, 400, "CONFLICTING_FIELDS"},
+		"trace_events_only":       {"GET", "/v1/queues/q/messages/lookup?client_id=c&page_size=5", ``, nil, 400, "CONFLICTING_FIELDS"},
+		"trace_after_only":        {"GET", "/v1/queues/q/messages/lookup?client_id=c&page_token=x", ``, nil, 400, "CONFLICTING_FIELDS"},
+		"trace_too_many_events":   {"GET", "/v1/queues/q/messages/lookup?client_id=c&trace=true&page_size=1001", ``, nil, 400, "OUT_OF_RANGE"},
+		"trace_negative_events":   {"GET", "/v1/queues/q/messages/lookup?client_id=c&trace=true&page_size=-1", ``, nil, 400, "OUT_OF_RANGE"},
+		"trace_events_of_a_word":  {"GET", "/v1/queues/q/messages/lookup?client_id=c&trace=true&page_size=many", ``, nil, 400, "WRONG_TYPE"},
+		"option_trace_no_boolean": {"PATCH", "/v1/queues/q", `{"options":{"trace":"sometimes"}}`, nil, 400, "WRONG_TYPE"},
 	}
 }

@@ -112,7 +112,9 @@ type QueueOptions struct {
 	// Encrypt everything that is kept of the queue; only when the queue is created. The dispatchers need encryption keys.
 	Encryption *bool `protobuf:"varint,16,opt,name=encryption,proto3,oneof" json:"encryption,omitempty"`
 	// Lanes, each for one priority: 1 to 10, default 1; only when the queue is created.
-	Lanes         *int32 `protobuf:"varint,17,opt,name=lanes,proto3,oneof" json:"lanes,omitempty"`
+	Lanes *int32 `protobuf:"varint,17,opt,name=lanes,proto3,oneof" json:"lanes,omitempty"`
+	// Record what becomes of each message, for LookupMessage with trace; kept for 24 h. Default false.
+	Trace         *bool `protobuf:"varint,18,opt,name=trace,proto3,oneof" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -264,6 +266,13 @@ func (x *QueueOptions) GetLanes() int32 {
 		return *x.Lanes
 	}
 	return 0
+}
+
+func (x *QueueOptions) GetTrace() bool {
+	if x != nil && x.Trace != nil {
+		return *x.Trace
+	}
+	return false
 }
 
 // ConfigureQueueRequest merges options; names in reset take their default again.
@@ -2432,7 +2441,7 @@ var File_postrider_queue_v1_control_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\x92\b\n" +
+	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\xb7\b\n" +
 	"\fQueueOptions\x12/\n" +
 	"\x05lease\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12&\n" +
 	"\fmax_attempts\x18\x02 \x01(\x05H\x00R\vmaxAttempts\x88\x01\x01\x123\n" +
@@ -2456,7 +2465,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"encryption\x18\x10 \x01(\bH\tR\n" +
 	"encryption\x88\x01\x01\x12\x19\n" +
 	"\x05lanes\x18\x11 \x01(\x05H\n" +
-	"R\x05lanes\x88\x01\x01B\x0f\n" +
+	"R\x05lanes\x88\x01\x01\x12\x19\n" +
+	"\x05trace\x18\x12 \x01(\bH\vR\x05trace\x88\x01\x01B\x0f\n" +
 	"\r_max_attemptsB\x14\n" +
 	"\x12_max_message_bytesB\r\n" +
 	"\v_max_groupsB\t\n" +
@@ -2467,7 +2477,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x13_max_queue_messagesB\x0e\n" +
 	"\f_compressionB\r\n" +
 	"\v_encryptionB\b\n" +
-	"\x06_lanes\"\x7f\n" +
+	"\x06_lanesB\b\n" +
+	"\x06_trace\"\x7f\n" +
 	"\x15ConfigureQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12:\n" +
 	"\aoptions\x18\x02 \x01(\v2 .postrider.queue.v1.QueueOptionsR\aoptions\x12\x14\n" +

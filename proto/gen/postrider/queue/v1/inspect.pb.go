@@ -94,6 +94,106 @@ func (TraceState) EnumDescriptor() ([]byte, []int) {
 	return file_postrider_queue_v1_inspect_proto_rawDescGZIP(), []int{0}
 }
 
+// TraceEventKind is what happened to a message.
+type TraceEventKind int32
+
+const (
+	TraceEventKind_TRACE_EVENT_KIND_UNSPECIFIED TraceEventKind = 0
+	// Committed to the log.
+	TraceEventKind_TRACE_EVENT_KIND_PUSHED TraceEventKind = 1
+	// It was accepted for later, its time came, and it was moved to the log.
+	TraceEventKind_TRACE_EVENT_KIND_DUE TraceEventKind = 2
+	// Leased to a consumer.
+	TraceEventKind_TRACE_EVENT_KIND_DELIVERED TraceEventKind = 3
+	// Settled by an ack.
+	TraceEventKind_TRACE_EVENT_KIND_ACKED TraceEventKind = 4
+	// Failed by a nack.
+	TraceEventKind_TRACE_EVENT_KIND_NACKED TraceEventKind = 5
+	// Failed for good by a reject.
+	TraceEventKind_TRACE_EVENT_KIND_REJECTED TraceEventKind = 6
+	// Settled, and kept as a dead letter.
+	TraceEventKind_TRACE_EVENT_KIND_DEAD_LETTERED TraceEventKind = 7
+	// Its lease ran out and was taken back.
+	TraceEventKind_TRACE_EVENT_KIND_EXPIRED TraceEventKind = 8
+	// Its consumer gave it back uncharged, or could not be given it.
+	TraceEventKind_TRACE_EVENT_KIND_RELEASED TraceEventKind = 9
+	// It came back uncharged, since one before it in its partition failed.
+	TraceEventKind_TRACE_EVENT_KIND_RETURNED TraceEventKind = 10
+	// The group, or this partition of it, was moved to an offset.
+	TraceEventKind_TRACE_EVENT_KIND_SOUGHT TraceEventKind = 11
+	// The dead letter that a group made of it was appended to the log again, as another message.
+	TraceEventKind_TRACE_EVENT_KIND_REDRIVEN TraceEventKind = 12
+	// Retention took it from the log.
+	TraceEventKind_TRACE_EVENT_KIND_TRIMMED TraceEventKind = 13
+	// It was deleted by request. A deleted message has no trace until retention took it.
+	TraceEventKind_TRACE_EVENT_KIND_DELETED TraceEventKind = 14
+)
+
+// Enum value maps for TraceEventKind.
+var (
+	TraceEventKind_name = map[int32]string{
+		0:  "TRACE_EVENT_KIND_UNSPECIFIED",
+		1:  "TRACE_EVENT_KIND_PUSHED",
+		2:  "TRACE_EVENT_KIND_DUE",
+		3:  "TRACE_EVENT_KIND_DELIVERED",
+		4:  "TRACE_EVENT_KIND_ACKED",
+		5:  "TRACE_EVENT_KIND_NACKED",
+		6:  "TRACE_EVENT_KIND_REJECTED",
+		7:  "TRACE_EVENT_KIND_DEAD_LETTERED",
+		8:  "TRACE_EVENT_KIND_EXPIRED",
+		9:  "TRACE_EVENT_KIND_RELEASED",
+		10: "TRACE_EVENT_KIND_RETURNED",
+		11: "TRACE_EVENT_KIND_SOUGHT",
+		12: "TRACE_EVENT_KIND_REDRIVEN",
+		13: "TRACE_EVENT_KIND_TRIMMED",
+		14: "TRACE_EVENT_KIND_DELETED",
+	}
+	TraceEventKind_value = map[string]int32{
+		"TRACE_EVENT_KIND_UNSPECIFIED":   0,
+		"TRACE_EVENT_KIND_PUSHED":        1,
+		"TRACE_EVENT_KIND_DUE":           2,
+		"TRACE_EVENT_KIND_DELIVERED":     3,
+		"TRACE_EVENT_KIND_ACKED":         4,
+		"TRACE_EVENT_KIND_NACKED":        5,
+		"TRACE_EVENT_KIND_REJECTED":      6,
+		"TRACE_EVENT_KIND_DEAD_LETTERED": 7,
+		"TRACE_EVENT_KIND_EXPIRED":       8,
+		"TRACE_EVENT_KIND_RELEASED":      9,
+		"TRACE_EVENT_KIND_RETURNED":      10,
+		"TRACE_EVENT_KIND_SOUGHT":        11,
+		"TRACE_EVENT_KIND_REDRIVEN":      12,
+		"TRACE_EVENT_KIND_TRIMMED":       13,
+		"TRACE_EVENT_KIND_DELETED":       14,
+	}
+)
+
+func (x TraceEventKind) Enum() *TraceEventKind {
+	p := new(TraceEventKind)
+	*p = x
+	return p
+}
+
+func (x TraceEventKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TraceEventKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_postrider_queue_v1_inspect_proto_enumTypes[1].Descriptor()
+}
+
+func (TraceEventKind) Type() protoreflect.EnumType {
+	return &file_postrider_queue_v1_inspect_proto_enumTypes[1]
+}
+
+func (x TraceEventKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TraceEventKind.Descriptor instead.
+func (TraceEventKind) EnumDescriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_inspect_proto_rawDescGZIP(), []int{1}
+}
+
 // PeekMessagesRequest says where to look and how far.
 type PeekMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -653,6 +753,132 @@ func (x *DeleteMessageResponse) GetCancelled() bool {
 	return false
 }
 
+// TraceEvent is one thing that happened to a message.
+type TraceEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When, by the database's clock.
+	At   *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Kind TraceEventKind         `protobuf:"varint,2,opt,name=kind,proto3,enum=postrider.queue.v1.TraceEventKind" json:"kind,omitempty"`
+	// Of what happened in a group.
+	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// Names the lease among those of the group and shard (a string in JSON); 0 if none was held.
+	LeaseEpoch int64 `protobuf:"varint,4,opt,name=lease_epoch,json=leaseEpoch,proto3" json:"lease_epoch,omitempty"`
+	// Of DELIVERED.
+	Consumer string `protobuf:"bytes,5,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	// Of DELIVERED: the how-manieth hand-out it is.
+	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Of DELIVERED: when the lease ran out, if nobody renewed it. Of NACKED and EXPIRED: when it was to come again.
+	Until *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
+	// What a consumer said, at most 256 bytes of it and nothing of an encrypted queue; of DEAD_LETTERED the reason's code.
+	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of DUE: the id under which it waited.
+	PendingId string `protobuf:"bytes,9,opt,name=pending_id,json=pendingId,proto3" json:"pending_id,omitempty"`
+	// Of SOUGHT: where the group stands. What lies before it is passed over; it and what lies behind come again.
+	ToOffset      *int64 `protobuf:"varint,10,opt,name=to_offset,json=toOffset,proto3,oneof" json:"to_offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceEvent) Reset() {
+	*x = TraceEvent{}
+	mi := &file_postrider_queue_v1_inspect_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceEvent) ProtoMessage() {}
+
+func (x *TraceEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_inspect_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceEvent.ProtoReflect.Descriptor instead.
+func (*TraceEvent) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_inspect_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TraceEvent) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *TraceEvent) GetKind() TraceEventKind {
+	if x != nil {
+		return x.Kind
+	}
+	return TraceEventKind_TRACE_EVENT_KIND_UNSPECIFIED
+}
+
+func (x *TraceEvent) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *TraceEvent) GetLeaseEpoch() int64 {
+	if x != nil {
+		return x.LeaseEpoch
+	}
+	return 0
+}
+
+func (x *TraceEvent) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *TraceEvent) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *TraceEvent) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *TraceEvent) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TraceEvent) GetPendingId() string {
+	if x != nil {
+		return x.PendingId
+	}
+	return ""
+}
+
+func (x *TraceEvent) GetToOffset() int64 {
+	if x != nil && x.ToOffset != nil {
+		return *x.ToOffset
+	}
+	return 0
+}
+
 var File_postrider_queue_v1_inspect_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
@@ -716,7 +942,24 @@ const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
 	"\x15DeleteMessageResponse\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
-	"\tcancelled\x18\x02 \x01(\bR\tcancelled*\xdb\x01\n" +
+	"\tcancelled\x18\x02 \x01(\bR\tcancelled\"\xf6\x02\n" +
+	"\n" +
+	"TraceEvent\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x126\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\".postrider.queue.v1.TraceEventKindR\x04kind\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x1f\n" +
+	"\vlease_epoch\x18\x04 \x01(\x03R\n" +
+	"leaseEpoch\x12\x1a\n" +
+	"\bconsumer\x18\x05 \x01(\tR\bconsumer\x12\x18\n" +
+	"\aattempt\x18\x06 \x01(\x05R\aattempt\x120\n" +
+	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"pending_id\x18\t \x01(\tR\tpendingId\x12 \n" +
+	"\tto_offset\x18\n" +
+	" \x01(\x03H\x00R\btoOffset\x88\x01\x01B\f\n" +
+	"\n" +
+	"_to_offset*\xdb\x01\n" +
 	"\n" +
 	"TraceState\x12\x1b\n" +
 	"\x17TRACE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -726,7 +969,24 @@ const file_postrider_queue_v1_inspect_proto_rawDesc = "" +
 	"\x11TRACE_STATE_READY\x10\x04\x12\x17\n" +
 	"\x13TRACE_STATE_BLOCKED\x10\x05\x12\x1d\n" +
 	"\x19TRACE_STATE_DEAD_LETTERED\x10\x06\x12\x17\n" +
-	"\x13TRACE_STATE_TRIMMED\x10\aB4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
+	"\x13TRACE_STATE_TRIMMED\x10\a*\xd9\x03\n" +
+	"\x0eTraceEventKind\x12 \n" +
+	"\x1cTRACE_EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17TRACE_EVENT_KIND_PUSHED\x10\x01\x12\x18\n" +
+	"\x14TRACE_EVENT_KIND_DUE\x10\x02\x12\x1e\n" +
+	"\x1aTRACE_EVENT_KIND_DELIVERED\x10\x03\x12\x1a\n" +
+	"\x16TRACE_EVENT_KIND_ACKED\x10\x04\x12\x1b\n" +
+	"\x17TRACE_EVENT_KIND_NACKED\x10\x05\x12\x1d\n" +
+	"\x19TRACE_EVENT_KIND_REJECTED\x10\x06\x12\"\n" +
+	"\x1eTRACE_EVENT_KIND_DEAD_LETTERED\x10\a\x12\x1c\n" +
+	"\x18TRACE_EVENT_KIND_EXPIRED\x10\b\x12\x1d\n" +
+	"\x19TRACE_EVENT_KIND_RELEASED\x10\t\x12\x1d\n" +
+	"\x19TRACE_EVENT_KIND_RETURNED\x10\n" +
+	"\x12\x1b\n" +
+	"\x17TRACE_EVENT_KIND_SOUGHT\x10\v\x12\x1d\n" +
+	"\x19TRACE_EVENT_KIND_REDRIVEN\x10\f\x12\x1c\n" +
+	"\x18TRACE_EVENT_KIND_TRIMMED\x10\r\x12\x1c\n" +
+	"\x18TRACE_EVENT_KIND_DELETED\x10\x0eB4Z2postrider.dev/proto/gen/postrider/queue/v1;queuev1b\x06proto3"
 
 var (
 	file_postrider_queue_v1_inspect_proto_rawDescOnce sync.Once
@@ -740,31 +1000,36 @@ func file_postrider_queue_v1_inspect_proto_rawDescGZIP() []byte {
 	return file_postrider_queue_v1_inspect_proto_rawDescData
 }
 
-var file_postrider_queue_v1_inspect_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_postrider_queue_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_postrider_queue_v1_inspect_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_postrider_queue_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_postrider_queue_v1_inspect_proto_goTypes = []any{
 	(TraceState)(0),               // 0: postrider.queue.v1.TraceState
-	(*PeekMessagesRequest)(nil),   // 1: postrider.queue.v1.PeekMessagesRequest
-	(*PeekedMessage)(nil),         // 2: postrider.queue.v1.PeekedMessage
-	(*PeekMessagesResponse)(nil),  // 3: postrider.queue.v1.PeekMessagesResponse
-	(*MessageTrace)(nil),          // 4: postrider.queue.v1.MessageTrace
-	(*DeleteMessageRequest)(nil),  // 5: postrider.queue.v1.DeleteMessageRequest
-	(*DeleteMessageResponse)(nil), // 6: postrider.queue.v1.DeleteMessageResponse
-	nil,                           // 7: postrider.queue.v1.PeekedMessage.HeadersEntry
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(TraceEventKind)(0),           // 1: postrider.queue.v1.TraceEventKind
+	(*PeekMessagesRequest)(nil),   // 2: postrider.queue.v1.PeekMessagesRequest
+	(*PeekedMessage)(nil),         // 3: postrider.queue.v1.PeekedMessage
+	(*PeekMessagesResponse)(nil),  // 4: postrider.queue.v1.PeekMessagesResponse
+	(*MessageTrace)(nil),          // 5: postrider.queue.v1.MessageTrace
+	(*DeleteMessageRequest)(nil),  // 6: postrider.queue.v1.DeleteMessageRequest
+	(*DeleteMessageResponse)(nil), // 7: postrider.queue.v1.DeleteMessageResponse
+	(*TraceEvent)(nil),            // 8: postrider.queue.v1.TraceEvent
+	nil,                           // 9: postrider.queue.v1.PeekedMessage.HeadersEntry
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 }
 var file_postrider_queue_v1_inspect_proto_depIdxs = []int32{
-	7, // 0: postrider.queue.v1.PeekedMessage.headers:type_name -> postrider.queue.v1.PeekedMessage.HeadersEntry
-	8, // 1: postrider.queue.v1.PeekedMessage.created_at:type_name -> google.protobuf.Timestamp
-	2, // 2: postrider.queue.v1.PeekMessagesResponse.messages:type_name -> postrider.queue.v1.PeekedMessage
-	0, // 3: postrider.queue.v1.MessageTrace.state:type_name -> postrider.queue.v1.TraceState
-	8, // 4: postrider.queue.v1.MessageTrace.lease_expires_at:type_name -> google.protobuf.Timestamp
-	8, // 5: postrider.queue.v1.MessageTrace.available_at:type_name -> google.protobuf.Timestamp
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	9,  // 0: postrider.queue.v1.PeekedMessage.headers:type_name -> postrider.queue.v1.PeekedMessage.HeadersEntry
+	10, // 1: postrider.queue.v1.PeekedMessage.created_at:type_name -> google.protobuf.Timestamp
+	3,  // 2: postrider.queue.v1.PeekMessagesResponse.messages:type_name -> postrider.queue.v1.PeekedMessage
+	0,  // 3: postrider.queue.v1.MessageTrace.state:type_name -> postrider.queue.v1.TraceState
+	10, // 4: postrider.queue.v1.MessageTrace.lease_expires_at:type_name -> google.protobuf.Timestamp
+	10, // 5: postrider.queue.v1.MessageTrace.available_at:type_name -> google.protobuf.Timestamp
+	10, // 6: postrider.queue.v1.TraceEvent.at:type_name -> google.protobuf.Timestamp
+	1,  // 7: postrider.queue.v1.TraceEvent.kind:type_name -> postrider.queue.v1.TraceEventKind
+	10, // 8: postrider.queue.v1.TraceEvent.until:type_name -> google.protobuf.Timestamp
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_inspect_proto_init() }
@@ -773,13 +1038,14 @@ func file_postrider_queue_v1_inspect_proto_init() {
 		return
 	}
 	file_postrider_queue_v1_inspect_proto_msgTypes[0].OneofWrappers = []any{}
+	file_postrider_queue_v1_inspect_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_inspect_proto_rawDesc), len(file_postrider_queue_v1_inspect_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   7,
+			NumEnums:      2,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1934,7 +1934,11 @@ type LookupMessageRequest struct {
 	// Also tell where the message stands in the groups. A message that was trimmed is found by its id then, without what it held.
 	Trace bool `protobuf:"varint,5,opt,name=trace,proto3" json:"trace,omitempty"`
 	// With trace: only this group.
-	Group         string `protobuf:"bytes,6,opt,name=group,proto3" json:"group,omitempty"`
+	Group string `protobuf:"bytes,6,opt,name=group,proto3" json:"group,omitempty"`
+	// With trace: most trace events to tell, 1 to 1,000, default 100. Those recorded together are not parted, so there may be a few more.
+	PageSize int32 `protobuf:"varint,7,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// With trace: from the answer before, for the events that follow.
+	PageToken     string `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2011,6 +2015,20 @@ func (x *LookupMessageRequest) GetGroup() string {
 	return ""
 }
 
+func (x *LookupMessageRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *LookupMessageRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // LookupMessageResponse shows the message: the newest with that client id in that partition, or the one of that id.
 type LookupMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2032,7 +2050,11 @@ type LookupMessageResponse struct {
 	// With trace: the log does not hold it any more.
 	Trimmed bool `protobuf:"varint,11,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
 	// With which it was pushed.
-	Priority      int32 `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
+	Priority int32 `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
+	// With trace: what was recorded of it in the last 24 h, in order. Only that it was pushed, where the queue does not have the option trace.
+	TraceEvents []*TraceEvent `protobuf:"bytes,13,rep,name=trace_events,json=traceEvents,proto3" json:"trace_events,omitempty"`
+	// With trace: for the next page of trace events, which may be empty; empty if these were the last.
+	NextPageToken string `protobuf:"bytes,14,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2149,6 +2171,20 @@ func (x *LookupMessageResponse) GetPriority() int32 {
 		return x.Priority
 	}
 	return 0
+}
+
+func (x *LookupMessageResponse) GetTraceEvents() []*TraceEvent {
+	if x != nil {
+		return x.TraceEvents
+	}
+	return nil
+}
+
+func (x *LookupMessageResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // One request of the stream with the caller's own number for it.
@@ -2428,7 +2464,7 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\vmessage_ids\x18\x03 \x03(\tR\n" +
 	"messageIds\"-\n" +
 	"\x0fReleaseResponse\x12\x1a\n" +
-	"\breleased\x18\x01 \x01(\x05R\breleased\"\xb2\x01\n" +
+	"\breleased\x18\x01 \x01(\x05R\breleased\"\xee\x01\n" +
 	"\x14LookupMessageRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x1b\n" +
@@ -2436,7 +2472,10 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"message_id\x18\x04 \x01(\tR\tmessageId\x12\x14\n" +
 	"\x05trace\x18\x05 \x01(\bR\x05trace\x12\x14\n" +
-	"\x05group\x18\x06 \x01(\tR\x05group\"\xbe\x04\n" +
+	"\x05group\x18\x06 \x01(\tR\x05group\x12\x1b\n" +
+	"\tpage_size\x18\a \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\b \x01(\tR\tpageToken\"\xa9\x05\n" +
 	"\x15LookupMessageResponse\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
@@ -2452,7 +2491,9 @@ const file_postrider_queue_v1_message_proto_rawDesc = "" +
 	"\x06traces\x18\n" +
 	" \x03(\v2 .postrider.queue.v1.MessageTraceR\x06traces\x12\x18\n" +
 	"\atrimmed\x18\v \x01(\bR\atrimmed\x12\x1a\n" +
-	"\bpriority\x18\f \x01(\x05R\bpriority\x1a:\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x12A\n" +
+	"\ftrace_events\x18\r \x03(\v2\x1e.postrider.queue.v1.TraceEventR\vtraceEvents\x12&\n" +
+	"\x0fnext_page_token\x18\x0e \x01(\tR\rnextPageToken\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*G\n" +
@@ -2539,6 +2580,7 @@ var file_postrider_queue_v1_message_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),    // 34: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
 	(*MessageTrace)(nil),             // 36: postrider.queue.v1.MessageTrace
+	(*TraceEvent)(nil),               // 37: postrider.queue.v1.TraceEvent
 }
 var file_postrider_queue_v1_message_proto_depIdxs = []int32{
 	29, // 0: postrider.queue.v1.PushItem.headers:type_name -> postrider.queue.v1.PushItem.HeadersEntry
@@ -2580,14 +2622,15 @@ var file_postrider_queue_v1_message_proto_depIdxs = []int32{
 	34, // 36: postrider.queue.v1.LookupMessageResponse.created_at:type_name -> google.protobuf.Timestamp
 	34, // 37: postrider.queue.v1.LookupMessageResponse.available_at:type_name -> google.protobuf.Timestamp
 	36, // 38: postrider.queue.v1.LookupMessageResponse.traces:type_name -> postrider.queue.v1.MessageTrace
-	7,  // 39: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
-	10, // 40: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
-	8,  // 41: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	37, // 39: postrider.queue.v1.LookupMessageResponse.trace_events:type_name -> postrider.queue.v1.TraceEvent
+	7,  // 40: postrider.queue.v1.PushStreamRequest.Entry.request:type_name -> postrider.queue.v1.PushRequest
+	10, // 41: postrider.queue.v1.PushStreamResponse.Entry.response:type_name -> postrider.queue.v1.PushResponse
+	8,  // 42: postrider.queue.v1.PushStreamResponse.Entry.error:type_name -> postrider.queue.v1.ItemError
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_message_proto_init() }

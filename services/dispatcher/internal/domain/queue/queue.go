@@ -21,7 +21,11 @@ type Config struct {
 	Limits            Limits
 	Compression       Compression // of segments written from now on
 	Encryption        bool        // of everything that is kept; fixed when the queue is created
+	Trace             bool        // what becomes of each message is recorded, and kept for TraceKept
 }
+
+// TraceKept is how long the trace events of a queue are kept.
+const TraceKept = 24 * time.Hour
 
 // Retention says what the log does not keep. Age and Bytes wait for no group.
 type Retention struct {

@@ -108,6 +108,8 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		`{"compression":"gzip"}`:                {Code: invalid.EnumUnknown, Field: "compression"},
 		`{"compression":3}`:                     {Code: invalid.OptionType, Field: "compression"},
 		`{"encryption":"yes"}`:                  {Code: invalid.OptionType, Field: "encryption"},
+		`{"trace":"yes"}`:                       {Code: invalid.OptionType, Field: "trace"},
+		`{"trace":1}`:                           {Code: invalid.OptionType, Field: "trace"},
 		`{"lease":"30s"} {}`:                    {Code: invalid.OptionType, Field: "options"},
 	} {
 		p, err := queue.ParsePatch([]byte(raw))

@@ -30,6 +30,7 @@ type Cut struct {
 	Bytes   int64          // while more are kept; 0 = none
 	Settled message.Offset // those that end there or before; 0 = none
 	Newest  bool           // the newest segment too
+	Trace   bool           // note what goes
 }
 
 // CutOf says what to trim of one of a queue's shards. ok is false if there is nothing.
@@ -40,7 +41,7 @@ func CutOf(c queue.Config, s Shard, settled message.Offset) (cut Cut, ok bool) {
 	if s.Tail >= s.Head {
 		return Cut{}, false
 	}
-	cut.Newest = c.Limits.Any()
+	cut.Newest, cut.Trace = c.Limits.Any(), c.Trace
 	if age := c.Retention.Age; age > 0 && !s.Oldest.IsZero() && s.Now.Sub(s.Oldest) >= age {
 		cut.Age, ok = age, true
 	}

@@ -32,6 +32,7 @@ func (p *planner) finish(requests []Request) {
 	}
 	p.finishRows()
 	if len(c.LeaseInserts)+len(c.LeaseUpdates)+len(c.LeaseDeletes)+len(c.RetryUpserts)+len(c.RetryDeletes) == 0 && !p.edit.Changed() && !c.Sought {
+		c.Events = nil
 		return
 	}
 	c.To = c.From + 1

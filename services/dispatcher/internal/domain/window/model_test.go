@@ -30,6 +30,7 @@ type world struct {
 	keys    int
 	small   bool
 	changes int
+	trail   *trail
 }
 
 type token struct {
@@ -45,7 +46,9 @@ func newWorld(t *rapid.T) *world {
 			OnFailure:   rapid.SampledFrom([]queue.OnFailure{queue.Block, queue.Skip}).Draw(t, "on failure"),
 			MaxAttempts: rapid.IntRange(1, 4).Draw(t, "attempts"),
 			Backoff:     queue.Backoff{Base: time.Second, Cap: 8 * time.Second},
+			Trace:       true,
 		},
+		trail: newTrail(),
 		views: make([]*window.View, rapid.IntRange(1, 3).Draw(t, "dispatchers")),
 	}
 	start := window.Offset(rapid.SampledFrom([]int{0, 0, 5, 4090}).Draw(t, "start"))
@@ -235,6 +238,7 @@ func (w *world) apply(p plan) {
 	require.NoError(w.t, err)
 	w.changes++
 	v.Commit(p.change, stamp)
+	w.trail.follow(w, p)
 	w.check(windowtest.Record{Change: p.change, At: stamp.At, Requests: p.requests, Outcomes: p.outcomes})
 	for _, o := range p.outcomes {
 		if len(o.Messages) > 0 {

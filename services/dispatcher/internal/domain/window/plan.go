@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"postrider.dev/services/dispatcher/internal/domain/settled"
+	"postrider.dev/services/dispatcher/internal/domain/trace"
 )
 
 // What a plan does to an entry of a lease.
@@ -80,9 +81,9 @@ func (v *View) Plan(now DBTime, draw Draw, requests []Request) (Change, []Outcom
 		case *Settle:
 			outcomes[i] = p.settle(r)
 		case *SettleAt:
-			outcomes[i] = p.settleAt(r)
+			outcomes[i] = p.settleAs(r, trace.Acked)
 		case *Delete:
-			outcomes[i] = p.settleAt(&SettleAt{Offset: r.Offset, Hash: r.Hash, Verdict: Ack})
+			outcomes[i] = p.settleAs(&SettleAt{Offset: r.Offset, Hash: r.Hash, Verdict: Ack}, trace.Deleted)
 		case *Renew:
 			outcomes[i] = p.renew(r)
 		case *Release:

@@ -174,5 +174,6 @@ func (p *planner) grant(g *picking) Outcome {
 	p.change.LeaseInserts = append(p.change.LeaseInserts, LeaseInsert{
 		Epoch: epoch, Lease: length, Holder: g.req.Holder, Entries: encode(l.alone, l.entries, nil),
 	})
+	p.noteGrant(epoch, length, g.req.Holder, g.messages)
 	return Outcome{Result: Done, Epoch: epoch, Lease: length, Messages: g.messages, Count: len(g.messages), Told: p.tell()}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"postrider.dev/services/dispatcher/internal/domain/settled"
+	"postrider.dev/services/dispatcher/internal/domain/trace"
 )
 
 // MaxSeekChunks bounds what a seek of one partition may rewrite: its messages lie in at most so many chunks of settled.ChunkLen offsets.
@@ -58,6 +59,7 @@ func (p *planner) seekAll(r *Seek) Outcome {
 	c.Sought, c.Reset, c.To = true, true, c.From+1
 	c.Hot, c.Low, c.UnsettledBelow, c.ChunkUpserts = *p.fresh.Hot(), p.fresh.Low(), p.fresh.Below(), p.fresh.Rows()
 	c.LeaseLow = c.To
+	p.note(trace.Sought, r.To, trace.Event{})
 	return Outcome{Result: Done, From: v.done.Low(), Leases: len(v.leases), Count: v.leased}
 }
 
@@ -68,6 +70,7 @@ func (p *planner) seekKey(r *Seek) Outcome {
 	}
 	out := Outcome{Result: Done, From: MaxOffset}
 	p.change.Sought = true
+	p.note(trace.Sought, r.To, trace.Event{Hash: r.Hash})
 	for l := p.v.oldest; l != nil; l = l.next {
 		if n := p.takeOut(l, r.Hash); n > 0 {
 			out.Leases++

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"postrider.dev/services/dispatcher/internal/domain/trace"
 )
 
 // settle gives an outcome for each item: first what is said about single messages, then what is said about all that are left.
@@ -94,7 +96,7 @@ func (p *planner) through(l *leaseState, item *Item) ItemResult {
 		}
 		one := p.verdict(l, i, item)
 		if item.Verdict == Nack && one.Result == DeadLettered && p.v.blocks {
-			p.giveBackBehind(l, i) // who gives up on a batch was at the first of a partition, not at all of them
+			p.giveBackBehind(l, i, trace.Returned) // who gives up on a batch was at the first of a partition, not at all of them
 		}
 		if res.Count == 0 || one.Result == Retrying {
 			res.Result, res.Delay = one.Result, one.Delay
@@ -122,14 +124,17 @@ func (p *planner) verdict(l *leaseState, i int, item *Item) ItemResult {
 	e := l.entries[i]
 	switch item.Verdict {
 	case Ack:
+		p.noteOf(trace.Acked, l, i, 0, "")
 		p.settleOffset(e.off, p.leave(l, i, becomesSettled))
 		return ItemResult{Result: Done, Count: 1}
 	case Reject:
+		p.noteOf(trace.Rejected, l, i, 0, item.Reason)
 		row, _ := p.row(e.off)
 		row.PartitionHash, row.LastError = e.key.hash, item.Reason
 		row.Deliveries++
 		row.Failures++
 		p.bury(row, DeadRejected)
+		p.noteDead(e.off, DeadRejected)
 		p.settleOffset(e.off, p.leave(l, i, becomesSettled))
 		return ItemResult{Result: DeadLettered, Count: 1}
 	default:
@@ -144,22 +149,25 @@ func (p *planner) nack(l *leaseState, i int, item *Item) ItemResult {
 		wait = &item.Delay
 	}
 	delay, again := p.fail(e.off, e.key, DeadAttempts, item.Reason, wait, false)
+	p.noteOf(trace.Nacked, l, i, delay, item.Reason)
 	if !again {
+		p.noteDead(e.off, DeadAttempts)
 		p.settleOffset(e.off, p.leave(l, i, becomesSettled))
 		return ItemResult{Result: DeadLettered, Count: 1}
 	}
 	p.leave(l, i, waits)
 	if p.v.blocks {
-		p.giveBackBehind(l, i)
+		p.giveBackBehind(l, i, trace.Returned)
 	}
 	return ItemResult{Result: Retrying, Count: 1, Delay: delay}
 }
 
-// giveBackBehind returns the later messages of the same partition, uncharged.
-func (p *planner) giveBackBehind(l *leaseState, i int) int {
+// giveBackBehind returns the later messages of the same partition, uncharged; kind is what that is called.
+func (p *planner) giveBackBehind(l *leaseState, i int, kind trace.Kind) int {
 	n := 0
 	for j := i + 1; j < len(l.entries); j++ {
 		if l.entries[j].key == l.entries[i].key && *p.code(l, j) == stays {
+			p.noteOf(kind, l, j, 0, "")
 			p.leave(l, j, comesBack)
 			n++
 		}
@@ -167,7 +175,8 @@ func (p *planner) giveBackBehind(l *leaseState, i int) int {
 	return n
 }
 
-func (p *planner) settleAt(r *SettleAt) Outcome {
+// settleAs settles without a lease; kind is what an ack is called.
+func (p *planner) settleAs(r *SettleAt, kind trace.Kind) Outcome {
 	if p.edit.Has(r.Offset) {
 		return Outcome{Result: AlreadySettled, Refusal: true}
 	}
@@ -179,7 +188,9 @@ func (p *planner) settleAt(r *SettleAt) Outcome {
 		p.bury(row, DeadRejected)
 		result = DeadLettered
 	}
-	if l, i := p.holder(r.Offset); l != nil {
+	l, i := p.holder(r.Offset)
+	p.noteSettleAt(r, l, kind)
+	if l != nil {
 		k = p.leave(l, i, becomesSettled)
 	} else if k != nil {
 		p.touch(k)
@@ -224,6 +235,7 @@ func (p *planner) release(r *Release) Outcome {
 	if len(r.Offsets) == 0 {
 		for i := range l.entries {
 			if *p.code(l, i) == stays {
+				p.noteOf(trace.Released, l, i, 0, "")
 				p.leave(l, i, comesBack)
 				out.Count++
 			}
@@ -232,10 +244,11 @@ func (p *planner) release(r *Release) Outcome {
 	}
 	for _, off := range r.Offsets {
 		if i := l.find(off); i >= 0 && *p.code(l, i) == stays {
+			p.noteOf(trace.Released, l, i, 0, "")
 			p.leave(l, i, comesBack)
 			out.Count++
 			if !p.v.shared {
-				out.Count += p.giveBackBehind(l, i)
+				out.Count += p.giveBackBehind(l, i, trace.Released)
 			}
 		}
 	}
@@ -270,9 +283,12 @@ func (p *planner) takeBack(l *leaseState) int {
 	n := l.open
 	if l.alone {
 		e := l.entries[0]
-		if _, again := p.fail(e.off, e.key, DeadExpired, "lease expired", nil, true); again {
+		delay, again := p.fail(e.off, e.key, DeadExpired, "lease expired", nil, true)
+		p.noteOf(trace.Expired, l, 0, delay, "")
+		if again {
 			p.leave(l, 0, waits)
 		} else {
+			p.noteDead(e.off, DeadExpired)
 			p.settleOffset(e.off, p.leave(l, 0, becomesSettled))
 		}
 		return n
@@ -281,6 +297,7 @@ func (p *planner) takeBack(l *leaseState) int {
 		if *p.code(l, i) != stays {
 			continue
 		}
+		p.noteOf(trace.Expired, l, i, 0, "")
 		k := l.entries[i].key
 		p.touch(k)
 		if k.suspect != l {

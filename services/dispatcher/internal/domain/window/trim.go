@@ -34,6 +34,7 @@ func (p *planner) trim(to Offset) Outcome {
 	for _, off := range waiting {
 		row, _ := p.row(off)
 		p.bury(row, DeadTrimmed)
+		p.noteDead(off, DeadTrimmed)
 	}
 	p.forgetRowsBelow(to)
 	out.Count = int(lost)

@@ -10,6 +10,7 @@ import (
 	"postrider.dev/services/dispatcher/internal/domain/seal"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 	"postrider.dev/services/dispatcher/internal/domain/settled"
+	"postrider.dev/services/dispatcher/internal/domain/trace"
 )
 
 // Names from the other domain packages, so that users of the window need not import them one by one.
@@ -57,6 +58,7 @@ type Policy struct {
 	OnFailure   queue.OnFailure
 	MaxAttempts int
 	Backoff     queue.Backoff
+	Trace       bool // changes carry what they do to each message (Change.Events)
 }
 
 // Snapshot is everything the database holds about one group-shard, read under its row lock or otherwise known to be of one version.
@@ -324,6 +326,7 @@ type Change struct {
 	RetryUpserts []RetryUpsert
 	RetryDeletes []Offset
 	DeadLetters  []DeadLetter
+	Events       []trace.Event // with Policy.Trace, in their order
 
 	// Private says that the queue is encrypted: no text of a producer or a consumer is written in clear, and Key seals the snapshots of dead letters.
 	Private bool

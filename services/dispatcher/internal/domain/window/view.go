@@ -137,8 +137,10 @@ func (v *View) Version() Version { return v.version }
 // Policy is what Plan decides by.
 func (v *View) Policy() Policy { return v.policy }
 
-// SetPolicy changes attempts and backoff from the next plan on. Mode and OnFailure are the group's for good and stay.
-func (v *View) SetPolicy(p Policy) { v.policy.MaxAttempts, v.policy.Backoff = p.MaxAttempts, p.Backoff }
+// SetPolicy changes attempts, backoff and tracing from the next plan on. Mode and OnFailure are the group's for good and stay.
+func (v *View) SetPolicy(p Policy) {
+	v.policy.MaxAttempts, v.policy.Backoff, v.policy.Trace = p.MaxAttempts, p.Backoff, p.Trace
+}
 
 // Known is what an incremental refresh needs: read leases of versions above Version, and probe these.
 type Known struct {

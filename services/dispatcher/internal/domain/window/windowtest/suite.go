@@ -30,7 +30,7 @@ type Store interface {
 func Run(t *testing.T, steps int, open func(*testing.T) (Store, window.GroupShardID)) {
 	t.Helper()
 	for _, p := range []window.Policy{
-		{Mode: queue.Ordered, OnFailure: queue.Block}, {Mode: queue.Ordered, OnFailure: queue.Skip}, {Mode: queue.Shared, OnFailure: queue.Block},
+		{Mode: queue.Ordered, OnFailure: queue.Block}, {Mode: queue.Ordered, OnFailure: queue.Skip, Trace: true}, {Mode: queue.Shared, OnFailure: queue.Block},
 	} {
 		t.Run(string(p.Mode)+" "+string(p.OnFailure), func(t *testing.T) {
 			t.Parallel()
