@@ -73,6 +73,14 @@ func (c *Client) Seek(ctx context.Context, queue, group string, to Place) (*queu
 	})
 }
 
+// RotateKey gives an encrypted queue a new data key, which seals what is stored from then on.
+func (c *Client) RotateKey(ctx context.Context, queue string) (*queuev1.RotateQueueKeyResponse, error) {
+	ctx = once(ctx)
+	return again(ctx, func() (*queuev1.RotateQueueKeyResponse, error) {
+		return c.queues.RotateQueueKey(ctx, &queuev1.RotateQueueKeyRequest{Queue: queue})
+	})
+}
+
 // Place is where a group is to stand: At or Offsets.
 type Place struct {
 	Partition string  // only this one; empty: the whole queue

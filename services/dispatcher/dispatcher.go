@@ -138,6 +138,7 @@ func (s *service) serveWith(ctx context.Context, hot *pg.DB, behind *store.Store
 		{Name: "cataloguer", Run: loop.NewCataloguer(control, s.engine.TakeSeen, env.Clock, env.Log, cfg.CatalogueEvery).Run},
 		{Name: "census", Run: loop.NewCensus(control, s.engine.Subscribers, uuid.New(), env.Clock, env.Log).Run},
 		{Name: "trimmer", Run: loop.NewTrimmer(control, s.engine, env.Clock, env.Log, env.Metrics, cfg.TrimEvery).Run},
+		{Name: "rewrapper", Run: loop.NewRewrapper(control, env.Clock, env.Log, env.Metrics).Run},
 		{Name: "housekeeper", Run: loop.NewHousekeeper(control, behind, env.Clock, env.Log).Run},
 	}
 	ready := httpserver.NewReadiness()

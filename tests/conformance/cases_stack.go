@@ -25,6 +25,7 @@ func RunStored(t *testing.T, target Target) {
 		{"a message beyond the queue's limit is refused alone", largeMessage},
 		{"what retention took is told once, and the log begins behind it", retentionTells},
 		{"an encrypted queue answers as any other", encryptedQueue},
+		{"a queue's key is rotated, and what was there is read", rotatedKey},
 		{"whether a queue is encrypted is fixed when it is made", encryptionFixed},
 	})
 }
@@ -208,6 +209,28 @@ func encryptedQueue(t *testing.T, k kit) {
 	require.Equal(t, "told to", letter.GetDeadLetter().GetReason())
 	_, err = k.ListPartitions(t.Context(), &queuev1.ListPartitionsRequest{Queue: q})
 	refusedAs(t, err, "QUEUE_ENCRYPTED", http.StatusBadRequest, codes.FailedPrecondition)
+}
+
+func rotatedKey(t *testing.T, k kit) {
+	q := k.name("rotated")
+	configure(t, k, q, &queuev1.QueueOptions{Encryption: new(true)})
+	push(t, k, q, item("p", `1`))
+	first, err := k.RotateQueueKey(t.Context(), &queuev1.RotateQueueKeyRequest{Queue: q})
+	require.NoError(t, err)
+	push(t, k, q, item("p", `2`))
+	second, err := k.RotateQueueKey(t.Context(), &queuev1.RotateQueueKeyRequest{Queue: q})
+	require.NoError(t, err)
+	push(t, k, q, item("p", `3`))
+
+	require.Greater(t, second.GetKeyId(), first.GetKeyId())
+	require.Equal(t, first.GetConfigVersion()+1, second.GetConfigVersion())
+	require.Equal(t, []string{`1`, `2`, `3`}, payloadsOf(pop(t, k, q, 9)))
+	clear := k.name("clear")
+	push(t, k, clear, item("p", `1`))
+	_, err = k.RotateQueueKey(t.Context(), &queuev1.RotateQueueKeyRequest{Queue: clear})
+	refusedAs(t, err, "QUEUE_NOT_ENCRYPTED", http.StatusBadRequest, codes.FailedPrecondition)
+	_, err = k.RotateQueueKey(t.Context(), &queuev1.RotateQueueKeyRequest{Queue: k.name("nobody")})
+	refusedAs(t, err, "QUEUE_NOT_FOUND", http.StatusNotFound, codes.NotFound)
 }
 
 func encryptionFixed(t *testing.T, k kit) {

@@ -83,6 +83,10 @@ func (c overGRPC) PurgeDeadLetters(ctx context.Context, req *queuev1.PurgeDeadLe
 	return c.queue.PurgeDeadLetters(ctx, req)
 }
 
+func (c overGRPC) RotateQueueKey(ctx context.Context, req *queuev1.RotateQueueKeyRequest) (*queuev1.RotateQueueKeyResponse, error) {
+	return c.queue.RotateQueueKey(ctx, req)
+}
+
 func (c overGRPC) RedriveDeadLetters(ctx context.Context, req *queuev1.RedriveDeadLettersRequest) (*queuev1.RedriveDeadLettersResponse, error) {
 	return c.queue.RedriveDeadLetters(ctx, req)
 }

@@ -99,6 +99,11 @@ func (c overREST) PurgeDeadLetters(ctx context.Context, req *queuev1.PurgeDeadLe
 	return resp, c.call(ctx, http.MethodPost, queue(req.GetQueue())+"/dead-letters/purge", req, resp, "queue")
 }
 
+func (c overREST) RotateQueueKey(ctx context.Context, req *queuev1.RotateQueueKeyRequest) (*queuev1.RotateQueueKeyResponse, error) {
+	resp := &queuev1.RotateQueueKeyResponse{}
+	return resp, c.call(ctx, http.MethodPost, queue(req.GetQueue())+"/rotate-key", req, resp, "queue")
+}
+
 func (c overREST) CreateTenant(ctx context.Context, req *adminv1.CreateTenantRequest) (*adminv1.CreateTenantResponse, error) {
 	resp := &adminv1.CreateTenantResponse{}
 	return resp, c.call(ctx, http.MethodPost, "/v1/admin/tenants", req, resp)

@@ -75,6 +75,7 @@ func (o owned) requests() map[string][]string {
 		"GET /v1/queues/{queue}/dead-letters/{id}":     {q + "/dead-letters/" + o.letter, "", "404"},
 		"POST /v1/queues/{queue}/dead-letters/redrive": {q + "/dead-letters/redrive", `{"ids":["` + o.letter + `"]}`, "404 200"},
 		"POST /v1/queues/{queue}/dead-letters/purge":   {q + "/dead-letters/purge", `{"ids":["` + o.letter + `"]}`, "404 200"},
+		"POST /v1/queues/{queue}/rotate-key":           {q + "/rotate-key", "{}", "404 400"},
 		"POST /v1/admin/tenants":                       {"/v1/admin/tenants", `{"id":"third"}`, "403"},
 		"GET /v1/admin/tenants":                        {"/v1/admin/tenants", "", "403"},
 		"POST /v1/admin/keys":                          {"/v1/admin/keys", `{"tenant":"default","name":"x","role":"ROLE_ADMIN"}`, "403"},

@@ -211,6 +211,16 @@ func TestQueuesAreListedShownConfiguredAndRemoved(t *testing.T) {
 	require.ErrorContains(t, err, "QUEUE_NOT_FOUND")
 }
 
+func TestAKeyIsRotatedOfAnEncryptedQueueOnly(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("push", "orders", "x")
+	_, _, err := s.run("queue", "rotate-key", "orders")
+	require.ErrorContains(t, err, "QUEUE_NOT_ENCRYPTED")
+	_, _, err = s.run("queue", "rotate-key", "nobody")
+	require.ErrorContains(t, err, "QUEUE_NOT_FOUND")
+}
+
 func TestDeadLettersAreListedShownRedrivenAndPurged(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

@@ -35,6 +35,7 @@ func TestAWrongCallEndsWithCodeTwoAndSaysHowItIsRight(t *testing.T) {
 		{"queue lst", "did you mean ls"},
 		{"dlq what", `no command "what"`},
 		{"dlq redrive orders", "--group"},
+		{"queue rotate-key", "postrider queue rotate-key QUEUE"},
 		{"dlq purge orders", "--all"},
 		{"dlq purge orders id --all", "--all"},
 		{"dlq purge orders --all --group g", "--all"},

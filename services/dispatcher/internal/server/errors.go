@@ -17,6 +17,8 @@ const (
 	ReasonQueueNotFound      = "QUEUE_NOT_FOUND"
 	ReasonQueueLeased        = "QUEUE_LEASED"
 	ReasonQueueEncrypted     = "QUEUE_ENCRYPTED"
+	ReasonQueueNotEncrypted  = "QUEUE_NOT_ENCRYPTED"
+	ReasonTooManyKeys        = "TOO_MANY_KEYS"
 	ReasonKeyMissing         = "ENCRYPTION_KEY_MISSING"
 	ReasonModesUnknown       = "MODES_UNKNOWN"
 	ReasonGroupNotFound      = "GROUP_NOT_FOUND"
@@ -53,6 +55,8 @@ func wireError(err error) error {
 		{store.ErrQueueLeased, apierr.FailedPrecondition(ReasonQueueLeased, "messages of the queue are leased; force deletes it all the same")},
 		{store.ErrInClear, apierr.FailedPrecondition(ReasonQueueEncrypted, "the dead letter is encrypted, and the queue that has the name now is not")},
 		{store.ErrNotListed, apierr.FailedPrecondition(ReasonQueueEncrypted, "names of partitions of an encrypted queue are not kept, so they cannot be listed")},
+		{store.ErrNotEncrypted, apierr.FailedPrecondition(ReasonQueueNotEncrypted, "the queue is not encrypted: it has no key")},
+		{store.ErrTooManyKeys, apierr.FailedPrecondition(ReasonTooManyKeys, "the queue had as many keys as one may have")},
 		{store.ErrKeyMissing, apierr.Unavailable(ReasonKeyMissing, "the queue is encrypted with a key that this dispatcher has not; nothing was done", 5*time.Second)},
 		{store.ErrTooManyGroups, apierr.FailedPrecondition(ReasonTooManyGroups, "the queue has as many groups as its max_groups allows")},
 		{store.ErrTrimmed, apierr.FailedPrecondition(ReasonDeadLetterTrimmed, "the message was gone when it became a dead letter; there is nothing to redrive")},

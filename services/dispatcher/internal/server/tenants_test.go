@@ -48,6 +48,10 @@ func controlCalls(b *bench, id string) map[string]func(context.Context) error {
 			_, err := b.RedriveDeadLetters(ctx, &queuev1.RedriveDeadLettersRequest{Queue: "q", Ids: []string{id}})
 			return err
 		},
+		"RotateQueueKey": func(ctx context.Context) error {
+			_, err := b.RotateQueueKey(ctx, &queuev1.RotateQueueKeyRequest{Queue: "q"})
+			return err
+		},
 		"PurgeDeadLetters": func(ctx context.Context) error {
 			_, err := b.PurgeDeadLetters(ctx, &queuev1.PurgeDeadLettersRequest{Queue: "q", Ids: []string{id}})
 			return err

@@ -114,6 +114,10 @@ func (r *rules) nameRules() {
 				return err
 			},
 			func() error {
+				_, err := r.RotateQueueKey(r.ctx, &queuev1.RotateQueueKeyRequest{Queue: name})
+				return err
+			},
+			func() error {
 				_, err := r.LookupMessage(r.ctx, &queuev1.LookupMessageRequest{Queue: name, ClientId: "c"})
 				return err
 			},

@@ -40,6 +40,10 @@ WITH made AS (
 )
 SELECT id, tenant_id, name, config, config_version, placement, shard_ids, created_at FROM made;
 
+-- name: queue_touch
+UPDATE dispatcher.queues SET config_version = config_version + 1 WHERE id = @id
+RETURNING config_version;
+
 -- name: queue_configure
 UPDATE dispatcher.queues SET config = @config, config_version = config_version + 1 WHERE id = @id
 RETURNING config_version;

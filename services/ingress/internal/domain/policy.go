@@ -70,6 +70,7 @@ func queuePolicies() []Policy {
 		control("DELETE", one+"/messages", "DeleteMessage", tenant.Write),
 		{Method: "GET", Pattern: one + "/peek", RPC: queueRPC + "PeekMessages", Via: ViaHandler, Area: AreaQueue, Role: tenant.Read},
 		configure,
+		control("POST", one+"/rotate-key", "RotateQueueKey", tenant.Admin),
 		control("GET", queues, "ListQueues", tenant.Read),
 		control("GET", one, "GetQueue", tenant.Read),
 		control("DELETE", one, "DeleteQueue", tenant.Admin),

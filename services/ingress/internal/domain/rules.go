@@ -47,6 +47,7 @@ func Rules() []Rule {
 		"PeekMessagesRequest":       peekRules(),
 		"ConfigureQueueRequest":     {name("queue"), nested("options"), list("reset", 0, 64)},
 		"QueueOptions":              optionRules(),
+		"RotateQueueKeyRequest":     {name("queue")},
 		"ListQueuesRequest":         {count("page_size", 0, 1000), token("page_token"), optional(name("prefix"))},
 		"GetQueueRequest":           {name("queue")},
 		"DeleteQueueRequest":        {name("queue"), free("force")},

@@ -248,6 +248,7 @@ func roots() map[string]root {
 		"GetDeadLetterRequest":      queue("GetDeadLetter", func() proto.Message { return &queuev1.GetDeadLetterRequest{Queue: "q", Id: "d"} }),
 		"RedriveDeadLettersRequest": queue("RedriveDeadLetters", func() proto.Message { return &queuev1.RedriveDeadLettersRequest{Queue: "q", Group: "g"} }),
 		"PurgeDeadLettersRequest":   queue("PurgeDeadLetters", func() proto.Message { return &queuev1.PurgeDeadLettersRequest{Queue: "q", Group: "g"} }),
+		"RotateQueueKeyRequest":     queue("RotateQueueKey", func() proto.Message { return &queuev1.RotateQueueKeyRequest{Queue: "q"} }),
 		"CreateTenantRequest":       admin("CreateTenant", func() proto.Message { return &adminv1.CreateTenantRequest{Id: "t"} }),
 		"SetModeRequest": admin("SetMode", func() proto.Message {
 			return &adminv1.SetModeRequest{Mode: "pop_maintenance", Enabled: new(true)}

@@ -29,6 +29,7 @@ func keyedRoutes(t *testing.T) map[string][3]string {
 		"POST /v1/queues/{queue}/dead-letters/redrive": {"POST", "/v1/queues/q/dead-letters/redrive", `{"group":"g"}`},
 		"POST /v1/queues/{queue}/dead-letters/purge":   {"POST", "/v1/queues/q/dead-letters/purge", `{"all":true}`},
 		"POST /v1/transactions":                        {"POST", "/v1/transactions", `{"operations":[{"push":{"queue":"q","items":[{"payload":1}]}}]}`},
+		"POST /v1/queues/{queue}/rotate-key":           {"POST", "/v1/queues/q/rotate-key", `{}`},
 		"POST /v1/admin/tenants":                       {"POST", "/v1/admin/tenants", `{"id":"acme"}`},
 		"PUT /v1/admin/modes/{mode}":                   {"PUT", "/v1/admin/modes/pop_maintenance", `{"enabled":true}`},
 		"POST /v1/admin/keys":                          {"POST", "/v1/admin/keys", `{"name":"n","role":"ROLE_READ"}`},
@@ -68,7 +69,7 @@ func TestEveryMutatingRouteTakesAKeyAndMarksAReplay(t *testing.T) {
 		require.Equal(t, http.StatusOK, again.status, name)
 		require.Equal(t, "true", again.header.Get("Idempotency-Replayed"), name)
 	}
-	require.Len(t, s.exchange.keys, 8*3+4, "the dispatcher gets the keys of its own calls, and a transaction always has one")
+	require.Len(t, s.exchange.keys, 9*3+4, "the dispatcher gets the keys of its own calls, and a transaction always has one")
 }
 
 func TestABadKeyIsRefusedOnEveryMutatingRoute(t *testing.T) {

@@ -82,6 +82,10 @@ func (s *queueService) ConfigureQueue(ctx context.Context, req *queuev1.Configur
 	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.ConfigureQueue)
 }
 
+func (s *queueService) RotateQueueKey(ctx context.Context, req *queuev1.RotateQueueKeyRequest) (*queuev1.RotateQueueKeyResponse, error) {
+	return change(ctx, s.verbs, req.GetQueue(), false, req, queuev1.QueueServiceClient.RotateQueueKey)
+}
+
 func (s *queueService) ListQueues(ctx context.Context, req *queuev1.ListQueuesRequest) (*queuev1.ListQueuesResponse, error) {
 	return forward(ctx, s.verbs, "", true, req, queuev1.QueueServiceClient.ListQueues)
 }

@@ -793,6 +793,106 @@ func (x *Group) GetExpired() bool {
 	return false
 }
 
+// RotateQueueKeyRequest names an encrypted queue.
+type RotateQueueKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateQueueKeyRequest) Reset() {
+	*x = RotateQueueKeyRequest{}
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateQueueKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateQueueKeyRequest) ProtoMessage() {}
+
+func (x *RotateQueueKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateQueueKeyRequest.ProtoReflect.Descriptor instead.
+func (*RotateQueueKeyRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RotateQueueKeyRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+// RotateQueueKeyResponse tells of the new key.
+type RotateQueueKeyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the data key that seals from now on.
+	KeyId int32 `protobuf:"varint,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// The queue's configuration has this version now: a dispatcher that has seen it uses the key.
+	ConfigVersion int64 `protobuf:"varint,2,opt,name=config_version,json=configVersion,proto3" json:"config_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateQueueKeyResponse) Reset() {
+	*x = RotateQueueKeyResponse{}
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateQueueKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateQueueKeyResponse) ProtoMessage() {}
+
+func (x *RotateQueueKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateQueueKeyResponse.ProtoReflect.Descriptor instead.
+func (*RotateQueueKeyResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RotateQueueKeyResponse) GetKeyId() int32 {
+	if x != nil {
+		return x.KeyId
+	}
+	return 0
+}
+
+func (x *RotateQueueKeyResponse) GetConfigVersion() int64 {
+	if x != nil {
+		return x.ConfigVersion
+	}
+	return 0
+}
+
 // ListQueuesRequest pages by name.
 type ListQueuesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -807,7 +907,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[6]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +919,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[6]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +932,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListQueuesRequest) GetPageSize() int32 {
@@ -868,7 +968,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[7]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +980,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[7]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +993,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -920,7 +1020,7 @@ type GetQueueRequest struct {
 
 func (x *GetQueueRequest) Reset() {
 	*x = GetQueueRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[8]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1032,7 @@ func (x *GetQueueRequest) String() string {
 func (*GetQueueRequest) ProtoMessage() {}
 
 func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[8]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1045,7 @@ func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueRequest.ProtoReflect.Descriptor instead.
 func (*GetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetQueueRequest) GetQueue() string {
@@ -967,7 +1067,7 @@ type GetQueueResponse struct {
 
 func (x *GetQueueResponse) Reset() {
 	*x = GetQueueResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[9]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1079,7 @@ func (x *GetQueueResponse) String() string {
 func (*GetQueueResponse) ProtoMessage() {}
 
 func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[9]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1092,7 @@ func (x *GetQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueResponse.ProtoReflect.Descriptor instead.
 func (*GetQueueResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetQueueResponse) GetQueue() *Queue {
@@ -1028,7 +1128,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[10]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1140,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[10]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1153,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteQueueRequest) GetQueue() string {
@@ -1079,7 +1179,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[11]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1191,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[11]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1204,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 // Partition is one key of a queue, in one of its lanes.
@@ -1122,7 +1222,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[12]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1234,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[12]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1247,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Partition) GetName() string {
@@ -1205,7 +1305,7 @@ type ListPartitionsRequest struct {
 
 func (x *ListPartitionsRequest) Reset() {
 	*x = ListPartitionsRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[13]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1317,7 @@ func (x *ListPartitionsRequest) String() string {
 func (*ListPartitionsRequest) ProtoMessage() {}
 
 func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[13]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1330,7 @@ func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPartitionsRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListPartitionsRequest) GetQueue() string {
@@ -1265,7 +1365,7 @@ type ListPartitionsResponse struct {
 
 func (x *ListPartitionsResponse) Reset() {
 	*x = ListPartitionsResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[14]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1377,7 @@ func (x *ListPartitionsResponse) String() string {
 func (*ListPartitionsResponse) ProtoMessage() {}
 
 func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[14]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1390,7 @@ func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPartitionsResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListPartitionsResponse) GetPartitions() []*Partition {
@@ -1319,7 +1419,7 @@ type CreateGroupRequest struct {
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[15]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1431,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[15]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1444,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreateGroupRequest) GetQueue() string {
@@ -1379,7 +1479,7 @@ type CreateGroupResponse struct {
 
 func (x *CreateGroupResponse) Reset() {
 	*x = CreateGroupResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[16]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1491,7 @@ func (x *CreateGroupResponse) String() string {
 func (*CreateGroupResponse) ProtoMessage() {}
 
 func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[16]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1504,7 @@ func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupResponse.ProtoReflect.Descriptor instead.
 func (*CreateGroupResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateGroupResponse) GetGroup() *Group {
@@ -1432,7 +1532,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[17]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1544,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[17]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1557,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteGroupRequest) GetQueue() string {
@@ -1483,7 +1583,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[18]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1595,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[18]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1608,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 // SeekGroupRequest says where a group is to stand: to, or offsets.
@@ -1529,7 +1629,7 @@ type SeekGroupRequest struct {
 
 func (x *SeekGroupRequest) Reset() {
 	*x = SeekGroupRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1641,7 @@ func (x *SeekGroupRequest) String() string {
 func (*SeekGroupRequest) ProtoMessage() {}
 
 func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1654,7 @@ func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupRequest.ProtoReflect.Descriptor instead.
 func (*SeekGroupRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SeekGroupRequest) GetQueue() string {
@@ -1607,7 +1707,7 @@ type SeekGroupResponse struct {
 
 func (x *SeekGroupResponse) Reset() {
 	*x = SeekGroupResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1719,7 @@ func (x *SeekGroupResponse) String() string {
 func (*SeekGroupResponse) ProtoMessage() {}
 
 func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1732,7 @@ func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupResponse.ProtoReflect.Descriptor instead.
 func (*SeekGroupResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SeekGroupResponse) GetPositions() []*SeekGroupResponse_Position {
@@ -1688,7 +1788,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1800,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1813,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -1852,7 +1952,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1964,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +1977,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{22}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListDeadLettersRequest) GetQueue() string {
@@ -1926,7 +2026,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2038,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2051,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{23}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -1979,7 +2079,7 @@ type GetDeadLetterRequest struct {
 
 func (x *GetDeadLetterRequest) Reset() {
 	*x = GetDeadLetterRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2091,7 @@ func (x *GetDeadLetterRequest) String() string {
 func (*GetDeadLetterRequest) ProtoMessage() {}
 
 func (x *GetDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2104,7 @@ func (x *GetDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*GetDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{24}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetDeadLetterRequest) GetQueue() string {
@@ -2031,7 +2131,7 @@ type GetDeadLetterResponse struct {
 
 func (x *GetDeadLetterResponse) Reset() {
 	*x = GetDeadLetterResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2143,7 @@ func (x *GetDeadLetterResponse) String() string {
 func (*GetDeadLetterResponse) ProtoMessage() {}
 
 func (x *GetDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2156,7 @@ func (x *GetDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*GetDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{25}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetDeadLetterResponse) GetDeadLetter() *DeadLetter {
@@ -2082,7 +2182,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2194,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2207,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{26}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RedriveDeadLettersRequest) GetQueue() string {
@@ -2153,7 +2253,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2265,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2278,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{27}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RedriveDeadLettersResponse) GetRedriven() int32 {
@@ -2224,7 +2324,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2336,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2349,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{28}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PurgeDeadLettersRequest) GetQueue() string {
@@ -2318,7 +2418,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2430,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2443,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{29}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() int32 {
@@ -2388,7 +2488,7 @@ type SeekGroupResponse_Position struct {
 
 func (x *SeekGroupResponse_Position) Reset() {
 	*x = SeekGroupResponse_Position{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2500,7 @@ func (x *SeekGroupResponse_Position) String() string {
 func (*SeekGroupResponse_Position) ProtoMessage() {}
 
 func (x *SeekGroupResponse_Position) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2513,7 @@ func (x *SeekGroupResponse_Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupResponse_Position.ProtoReflect.Descriptor instead.
 func (*SeekGroupResponse_Position) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{20, 0}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{22, 0}
 }
 
 func (x *SeekGroupResponse_Position) GetShardId() string {
@@ -2528,7 +2628,12 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\atrimmed\x18\f \x01(\x03R\atrimmed\x12'\n" +
 	"\x0ffirst_available\x18\r \x03(\x03R\x0efirstAvailable\x12@\n" +
 	"\x0elast_active_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\flastActiveAt\x12\x18\n" +
-	"\aexpired\x18\x0f \x01(\bR\aexpired\"g\n" +
+	"\aexpired\x18\x0f \x01(\bR\aexpired\"-\n" +
+	"\x15RotateQueueKeyRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\"V\n" +
+	"\x16RotateQueueKeyResponse\x12\x15\n" +
+	"\x06key_id\x18\x01 \x01(\x05R\x05keyId\x12%\n" +
+	"\x0econfig_version\x18\x02 \x01(\x03R\rconfigVersion\"g\n" +
 	"\x11ListQueuesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2672,7 +2777,7 @@ func file_postrider_queue_v1_control_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_queue_v1_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_postrider_queue_v1_control_proto_goTypes = []any{
 	(Compression)(0),                   // 0: postrider.queue.v1.Compression
 	(*QueueOptions)(nil),               // 1: postrider.queue.v1.QueueOptions
@@ -2681,70 +2786,72 @@ var file_postrider_queue_v1_control_proto_goTypes = []any{
 	(*Queue)(nil),                      // 4: postrider.queue.v1.Queue
 	(*Shard)(nil),                      // 5: postrider.queue.v1.Shard
 	(*Group)(nil),                      // 6: postrider.queue.v1.Group
-	(*ListQueuesRequest)(nil),          // 7: postrider.queue.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),         // 8: postrider.queue.v1.ListQueuesResponse
-	(*GetQueueRequest)(nil),            // 9: postrider.queue.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),           // 10: postrider.queue.v1.GetQueueResponse
-	(*DeleteQueueRequest)(nil),         // 11: postrider.queue.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),        // 12: postrider.queue.v1.DeleteQueueResponse
-	(*Partition)(nil),                  // 13: postrider.queue.v1.Partition
-	(*ListPartitionsRequest)(nil),      // 14: postrider.queue.v1.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil),     // 15: postrider.queue.v1.ListPartitionsResponse
-	(*CreateGroupRequest)(nil),         // 16: postrider.queue.v1.CreateGroupRequest
-	(*CreateGroupResponse)(nil),        // 17: postrider.queue.v1.CreateGroupResponse
-	(*DeleteGroupRequest)(nil),         // 18: postrider.queue.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),        // 19: postrider.queue.v1.DeleteGroupResponse
-	(*SeekGroupRequest)(nil),           // 20: postrider.queue.v1.SeekGroupRequest
-	(*SeekGroupResponse)(nil),          // 21: postrider.queue.v1.SeekGroupResponse
-	(*DeadLetter)(nil),                 // 22: postrider.queue.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),     // 23: postrider.queue.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 24: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterRequest)(nil),       // 25: postrider.queue.v1.GetDeadLetterRequest
-	(*GetDeadLetterResponse)(nil),      // 26: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersRequest)(nil),  // 27: postrider.queue.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 28: postrider.queue.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 29: postrider.queue.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 30: postrider.queue.v1.PurgeDeadLettersResponse
-	(*SeekGroupResponse_Position)(nil), // 31: postrider.queue.v1.SeekGroupResponse.Position
-	nil,                                // 32: postrider.queue.v1.DeadLetter.HeadersEntry
-	(*durationpb.Duration)(nil),        // 33: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 34: google.protobuf.Timestamp
-	(GroupMode)(0),                     // 35: postrider.queue.v1.GroupMode
-	(OnFailure)(0),                     // 36: postrider.queue.v1.OnFailure
-	(*GroupOptions)(nil),               // 37: postrider.queue.v1.GroupOptions
+	(*RotateQueueKeyRequest)(nil),      // 7: postrider.queue.v1.RotateQueueKeyRequest
+	(*RotateQueueKeyResponse)(nil),     // 8: postrider.queue.v1.RotateQueueKeyResponse
+	(*ListQueuesRequest)(nil),          // 9: postrider.queue.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),         // 10: postrider.queue.v1.ListQueuesResponse
+	(*GetQueueRequest)(nil),            // 11: postrider.queue.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),           // 12: postrider.queue.v1.GetQueueResponse
+	(*DeleteQueueRequest)(nil),         // 13: postrider.queue.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),        // 14: postrider.queue.v1.DeleteQueueResponse
+	(*Partition)(nil),                  // 15: postrider.queue.v1.Partition
+	(*ListPartitionsRequest)(nil),      // 16: postrider.queue.v1.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil),     // 17: postrider.queue.v1.ListPartitionsResponse
+	(*CreateGroupRequest)(nil),         // 18: postrider.queue.v1.CreateGroupRequest
+	(*CreateGroupResponse)(nil),        // 19: postrider.queue.v1.CreateGroupResponse
+	(*DeleteGroupRequest)(nil),         // 20: postrider.queue.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),        // 21: postrider.queue.v1.DeleteGroupResponse
+	(*SeekGroupRequest)(nil),           // 22: postrider.queue.v1.SeekGroupRequest
+	(*SeekGroupResponse)(nil),          // 23: postrider.queue.v1.SeekGroupResponse
+	(*DeadLetter)(nil),                 // 24: postrider.queue.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),     // 25: postrider.queue.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 26: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterRequest)(nil),       // 27: postrider.queue.v1.GetDeadLetterRequest
+	(*GetDeadLetterResponse)(nil),      // 28: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersRequest)(nil),  // 29: postrider.queue.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 30: postrider.queue.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 31: postrider.queue.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 32: postrider.queue.v1.PurgeDeadLettersResponse
+	(*SeekGroupResponse_Position)(nil), // 33: postrider.queue.v1.SeekGroupResponse.Position
+	nil,                                // 34: postrider.queue.v1.DeadLetter.HeadersEntry
+	(*durationpb.Duration)(nil),        // 35: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 36: google.protobuf.Timestamp
+	(GroupMode)(0),                     // 37: postrider.queue.v1.GroupMode
+	(OnFailure)(0),                     // 38: postrider.queue.v1.OnFailure
+	(*GroupOptions)(nil),               // 39: postrider.queue.v1.GroupOptions
 }
 var file_postrider_queue_v1_control_proto_depIdxs = []int32{
-	33, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
-	33, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
-	33, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
-	33, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
-	33, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
-	33, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
+	35, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
+	35, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
+	35, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
+	35, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
+	35, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
+	35, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
 	0,  // 6: postrider.queue.v1.QueueOptions.compression:type_name -> postrider.queue.v1.Compression
 	1,  // 7: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
 	4,  // 8: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
 	1,  // 9: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
-	34, // 10: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	34, // 11: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
-	35, // 12: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
-	36, // 13: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
-	34, // 14: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
-	34, // 15: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
+	36, // 10: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	36, // 11: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
+	37, // 12: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
+	38, // 13: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
+	36, // 14: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
+	36, // 15: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
 	4,  // 16: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
 	4,  // 17: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
 	5,  // 18: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
 	6,  // 19: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
-	34, // 20: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
-	13, // 21: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
-	37, // 22: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
+	36, // 20: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
+	15, // 21: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
+	39, // 22: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
 	6,  // 23: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
-	31, // 24: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
-	32, // 25: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
-	34, // 26: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
-	34, // 27: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
-	22, // 28: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
-	22, // 29: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
-	34, // 30: postrider.queue.v1.PurgeDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
+	33, // 24: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
+	34, // 25: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
+	36, // 26: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
+	36, // 27: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
+	24, // 28: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
+	24, // 29: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
+	36, // 30: postrider.queue.v1.PurgeDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
 	31, // [31:31] is the sub-list for method output_type
 	31, // [31:31] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
@@ -2765,7 +2872,7 @@ func file_postrider_queue_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_control_proto_rawDesc), len(file_postrider_queue_v1_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

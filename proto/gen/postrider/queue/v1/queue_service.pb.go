@@ -27,7 +27,7 @@ var File_postrider_queue_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/inspect.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto\x1a$postrider/queue/v1/transaction.proto2\xd3\x17\n" +
+	"&postrider/queue/v1/queue_service.proto\x12\x12postrider.queue.v1\x1a\x1cgoogle/api/annotations.proto\x1a postrider/queue/v1/control.proto\x1a postrider/queue/v1/inspect.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto\x1a$postrider/queue/v1/transaction.proto2\xe7\x18\n" +
 	"\fQueueService\x12q\n" +
 	"\x04Push\x12\x1f.postrider.queue.v1.PushRequest\x1a .postrider.queue.v1.PushResponse\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/queues/{queue}/messages\x12_\n" +
 	"\n" +
@@ -41,7 +41,8 @@ const file_postrider_queue_v1_queue_service_proto_rawDesc = "" +
 	"\rLookupMessage\x12(.postrider.queue.v1.LookupMessageRequest\x1a).postrider.queue.v1.LookupMessageResponse\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/queues/{queue}/messages/lookup\x12\x89\x01\n" +
 	"\rDeleteMessage\x12(.postrider.queue.v1.DeleteMessageRequest\x1a).postrider.queue.v1.DeleteMessageResponse\"#\x82\xd3\xe4\x93\x02\x1d*\x1b/v1/queues/{queue}/messages\x12\x82\x01\n" +
 	"\fPeekMessages\x12'.postrider.queue.v1.PeekMessagesRequest\x1a(.postrider.queue.v1.PeekMessagesResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/queues/{queue}/peek\x12\x86\x01\n" +
-	"\x0eConfigureQueue\x12).postrider.queue.v1.ConfigureQueueRequest\x1a*.postrider.queue.v1.ConfigureQueueResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\x01*2\x12/v1/queues/{queue}\x12o\n" +
+	"\x0eConfigureQueue\x12).postrider.queue.v1.ConfigureQueueRequest\x1a*.postrider.queue.v1.ConfigureQueueResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\x01*2\x12/v1/queues/{queue}\x12\x91\x01\n" +
+	"\x0eRotateQueueKey\x12).postrider.queue.v1.RotateQueueKeyRequest\x1a*.postrider.queue.v1.RotateQueueKeyResponse\"(\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/queues/{queue}/rotate-key\x12o\n" +
 	"\n" +
 	"ListQueues\x12%.postrider.queue.v1.ListQueuesRequest\x1a&.postrider.queue.v1.ListQueuesResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/queues\x12q\n" +
@@ -69,40 +70,42 @@ var file_postrider_queue_v1_queue_service_proto_goTypes = []any{
 	(*DeleteMessageRequest)(nil),       // 9: postrider.queue.v1.DeleteMessageRequest
 	(*PeekMessagesRequest)(nil),        // 10: postrider.queue.v1.PeekMessagesRequest
 	(*ConfigureQueueRequest)(nil),      // 11: postrider.queue.v1.ConfigureQueueRequest
-	(*ListQueuesRequest)(nil),          // 12: postrider.queue.v1.ListQueuesRequest
-	(*GetQueueRequest)(nil),            // 13: postrider.queue.v1.GetQueueRequest
-	(*DeleteQueueRequest)(nil),         // 14: postrider.queue.v1.DeleteQueueRequest
-	(*ListPartitionsRequest)(nil),      // 15: postrider.queue.v1.ListPartitionsRequest
-	(*CreateGroupRequest)(nil),         // 16: postrider.queue.v1.CreateGroupRequest
-	(*DeleteGroupRequest)(nil),         // 17: postrider.queue.v1.DeleteGroupRequest
-	(*SeekGroupRequest)(nil),           // 18: postrider.queue.v1.SeekGroupRequest
-	(*ListDeadLettersRequest)(nil),     // 19: postrider.queue.v1.ListDeadLettersRequest
-	(*GetDeadLetterRequest)(nil),       // 20: postrider.queue.v1.GetDeadLetterRequest
-	(*RedriveDeadLettersRequest)(nil),  // 21: postrider.queue.v1.RedriveDeadLettersRequest
-	(*PurgeDeadLettersRequest)(nil),    // 22: postrider.queue.v1.PurgeDeadLettersRequest
-	(*PushResponse)(nil),               // 23: postrider.queue.v1.PushResponse
-	(*PushStreamResponse)(nil),         // 24: postrider.queue.v1.PushStreamResponse
-	(*PopResponse)(nil),                // 25: postrider.queue.v1.PopResponse
-	(*AckResponse)(nil),                // 26: postrider.queue.v1.AckResponse
-	(*RenewResponse)(nil),              // 27: postrider.queue.v1.RenewResponse
-	(*ReleaseResponse)(nil),            // 28: postrider.queue.v1.ReleaseResponse
-	(*TransactResponse)(nil),           // 29: postrider.queue.v1.TransactResponse
-	(*SubscribeResponse)(nil),          // 30: postrider.queue.v1.SubscribeResponse
-	(*LookupMessageResponse)(nil),      // 31: postrider.queue.v1.LookupMessageResponse
-	(*DeleteMessageResponse)(nil),      // 32: postrider.queue.v1.DeleteMessageResponse
-	(*PeekMessagesResponse)(nil),       // 33: postrider.queue.v1.PeekMessagesResponse
-	(*ConfigureQueueResponse)(nil),     // 34: postrider.queue.v1.ConfigureQueueResponse
-	(*ListQueuesResponse)(nil),         // 35: postrider.queue.v1.ListQueuesResponse
-	(*GetQueueResponse)(nil),           // 36: postrider.queue.v1.GetQueueResponse
-	(*DeleteQueueResponse)(nil),        // 37: postrider.queue.v1.DeleteQueueResponse
-	(*ListPartitionsResponse)(nil),     // 38: postrider.queue.v1.ListPartitionsResponse
-	(*CreateGroupResponse)(nil),        // 39: postrider.queue.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),        // 40: postrider.queue.v1.DeleteGroupResponse
-	(*SeekGroupResponse)(nil),          // 41: postrider.queue.v1.SeekGroupResponse
-	(*ListDeadLettersResponse)(nil),    // 42: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterResponse)(nil),      // 43: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersResponse)(nil), // 44: postrider.queue.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersResponse)(nil),   // 45: postrider.queue.v1.PurgeDeadLettersResponse
+	(*RotateQueueKeyRequest)(nil),      // 12: postrider.queue.v1.RotateQueueKeyRequest
+	(*ListQueuesRequest)(nil),          // 13: postrider.queue.v1.ListQueuesRequest
+	(*GetQueueRequest)(nil),            // 14: postrider.queue.v1.GetQueueRequest
+	(*DeleteQueueRequest)(nil),         // 15: postrider.queue.v1.DeleteQueueRequest
+	(*ListPartitionsRequest)(nil),      // 16: postrider.queue.v1.ListPartitionsRequest
+	(*CreateGroupRequest)(nil),         // 17: postrider.queue.v1.CreateGroupRequest
+	(*DeleteGroupRequest)(nil),         // 18: postrider.queue.v1.DeleteGroupRequest
+	(*SeekGroupRequest)(nil),           // 19: postrider.queue.v1.SeekGroupRequest
+	(*ListDeadLettersRequest)(nil),     // 20: postrider.queue.v1.ListDeadLettersRequest
+	(*GetDeadLetterRequest)(nil),       // 21: postrider.queue.v1.GetDeadLetterRequest
+	(*RedriveDeadLettersRequest)(nil),  // 22: postrider.queue.v1.RedriveDeadLettersRequest
+	(*PurgeDeadLettersRequest)(nil),    // 23: postrider.queue.v1.PurgeDeadLettersRequest
+	(*PushResponse)(nil),               // 24: postrider.queue.v1.PushResponse
+	(*PushStreamResponse)(nil),         // 25: postrider.queue.v1.PushStreamResponse
+	(*PopResponse)(nil),                // 26: postrider.queue.v1.PopResponse
+	(*AckResponse)(nil),                // 27: postrider.queue.v1.AckResponse
+	(*RenewResponse)(nil),              // 28: postrider.queue.v1.RenewResponse
+	(*ReleaseResponse)(nil),            // 29: postrider.queue.v1.ReleaseResponse
+	(*TransactResponse)(nil),           // 30: postrider.queue.v1.TransactResponse
+	(*SubscribeResponse)(nil),          // 31: postrider.queue.v1.SubscribeResponse
+	(*LookupMessageResponse)(nil),      // 32: postrider.queue.v1.LookupMessageResponse
+	(*DeleteMessageResponse)(nil),      // 33: postrider.queue.v1.DeleteMessageResponse
+	(*PeekMessagesResponse)(nil),       // 34: postrider.queue.v1.PeekMessagesResponse
+	(*ConfigureQueueResponse)(nil),     // 35: postrider.queue.v1.ConfigureQueueResponse
+	(*RotateQueueKeyResponse)(nil),     // 36: postrider.queue.v1.RotateQueueKeyResponse
+	(*ListQueuesResponse)(nil),         // 37: postrider.queue.v1.ListQueuesResponse
+	(*GetQueueResponse)(nil),           // 38: postrider.queue.v1.GetQueueResponse
+	(*DeleteQueueResponse)(nil),        // 39: postrider.queue.v1.DeleteQueueResponse
+	(*ListPartitionsResponse)(nil),     // 40: postrider.queue.v1.ListPartitionsResponse
+	(*CreateGroupResponse)(nil),        // 41: postrider.queue.v1.CreateGroupResponse
+	(*DeleteGroupResponse)(nil),        // 42: postrider.queue.v1.DeleteGroupResponse
+	(*SeekGroupResponse)(nil),          // 43: postrider.queue.v1.SeekGroupResponse
+	(*ListDeadLettersResponse)(nil),    // 44: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterResponse)(nil),      // 45: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersResponse)(nil), // 46: postrider.queue.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersResponse)(nil),   // 47: postrider.queue.v1.PurgeDeadLettersResponse
 }
 var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	0,  // 0: postrider.queue.v1.QueueService.Push:input_type -> postrider.queue.v1.PushRequest
@@ -117,42 +120,44 @@ var file_postrider_queue_v1_queue_service_proto_depIdxs = []int32{
 	9,  // 9: postrider.queue.v1.QueueService.DeleteMessage:input_type -> postrider.queue.v1.DeleteMessageRequest
 	10, // 10: postrider.queue.v1.QueueService.PeekMessages:input_type -> postrider.queue.v1.PeekMessagesRequest
 	11, // 11: postrider.queue.v1.QueueService.ConfigureQueue:input_type -> postrider.queue.v1.ConfigureQueueRequest
-	12, // 12: postrider.queue.v1.QueueService.ListQueues:input_type -> postrider.queue.v1.ListQueuesRequest
-	13, // 13: postrider.queue.v1.QueueService.GetQueue:input_type -> postrider.queue.v1.GetQueueRequest
-	14, // 14: postrider.queue.v1.QueueService.DeleteQueue:input_type -> postrider.queue.v1.DeleteQueueRequest
-	15, // 15: postrider.queue.v1.QueueService.ListPartitions:input_type -> postrider.queue.v1.ListPartitionsRequest
-	16, // 16: postrider.queue.v1.QueueService.CreateGroup:input_type -> postrider.queue.v1.CreateGroupRequest
-	17, // 17: postrider.queue.v1.QueueService.DeleteGroup:input_type -> postrider.queue.v1.DeleteGroupRequest
-	18, // 18: postrider.queue.v1.QueueService.SeekGroup:input_type -> postrider.queue.v1.SeekGroupRequest
-	19, // 19: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
-	20, // 20: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
-	21, // 21: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
-	22, // 22: postrider.queue.v1.QueueService.PurgeDeadLetters:input_type -> postrider.queue.v1.PurgeDeadLettersRequest
-	23, // 23: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
-	24, // 24: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
-	25, // 25: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
-	26, // 26: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
-	27, // 27: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
-	28, // 28: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
-	29, // 29: postrider.queue.v1.QueueService.Transact:output_type -> postrider.queue.v1.TransactResponse
-	30, // 30: postrider.queue.v1.QueueService.Subscribe:output_type -> postrider.queue.v1.SubscribeResponse
-	31, // 31: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
-	32, // 32: postrider.queue.v1.QueueService.DeleteMessage:output_type -> postrider.queue.v1.DeleteMessageResponse
-	33, // 33: postrider.queue.v1.QueueService.PeekMessages:output_type -> postrider.queue.v1.PeekMessagesResponse
-	34, // 34: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
-	35, // 35: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
-	36, // 36: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
-	37, // 37: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
-	38, // 38: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
-	39, // 39: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
-	40, // 40: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
-	41, // 41: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
-	42, // 42: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
-	43, // 43: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
-	44, // 44: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
-	45, // 45: postrider.queue.v1.QueueService.PurgeDeadLetters:output_type -> postrider.queue.v1.PurgeDeadLettersResponse
-	23, // [23:46] is the sub-list for method output_type
-	0,  // [0:23] is the sub-list for method input_type
+	12, // 12: postrider.queue.v1.QueueService.RotateQueueKey:input_type -> postrider.queue.v1.RotateQueueKeyRequest
+	13, // 13: postrider.queue.v1.QueueService.ListQueues:input_type -> postrider.queue.v1.ListQueuesRequest
+	14, // 14: postrider.queue.v1.QueueService.GetQueue:input_type -> postrider.queue.v1.GetQueueRequest
+	15, // 15: postrider.queue.v1.QueueService.DeleteQueue:input_type -> postrider.queue.v1.DeleteQueueRequest
+	16, // 16: postrider.queue.v1.QueueService.ListPartitions:input_type -> postrider.queue.v1.ListPartitionsRequest
+	17, // 17: postrider.queue.v1.QueueService.CreateGroup:input_type -> postrider.queue.v1.CreateGroupRequest
+	18, // 18: postrider.queue.v1.QueueService.DeleteGroup:input_type -> postrider.queue.v1.DeleteGroupRequest
+	19, // 19: postrider.queue.v1.QueueService.SeekGroup:input_type -> postrider.queue.v1.SeekGroupRequest
+	20, // 20: postrider.queue.v1.QueueService.ListDeadLetters:input_type -> postrider.queue.v1.ListDeadLettersRequest
+	21, // 21: postrider.queue.v1.QueueService.GetDeadLetter:input_type -> postrider.queue.v1.GetDeadLetterRequest
+	22, // 22: postrider.queue.v1.QueueService.RedriveDeadLetters:input_type -> postrider.queue.v1.RedriveDeadLettersRequest
+	23, // 23: postrider.queue.v1.QueueService.PurgeDeadLetters:input_type -> postrider.queue.v1.PurgeDeadLettersRequest
+	24, // 24: postrider.queue.v1.QueueService.Push:output_type -> postrider.queue.v1.PushResponse
+	25, // 25: postrider.queue.v1.QueueService.PushStream:output_type -> postrider.queue.v1.PushStreamResponse
+	26, // 26: postrider.queue.v1.QueueService.Pop:output_type -> postrider.queue.v1.PopResponse
+	27, // 27: postrider.queue.v1.QueueService.Ack:output_type -> postrider.queue.v1.AckResponse
+	28, // 28: postrider.queue.v1.QueueService.Renew:output_type -> postrider.queue.v1.RenewResponse
+	29, // 29: postrider.queue.v1.QueueService.Release:output_type -> postrider.queue.v1.ReleaseResponse
+	30, // 30: postrider.queue.v1.QueueService.Transact:output_type -> postrider.queue.v1.TransactResponse
+	31, // 31: postrider.queue.v1.QueueService.Subscribe:output_type -> postrider.queue.v1.SubscribeResponse
+	32, // 32: postrider.queue.v1.QueueService.LookupMessage:output_type -> postrider.queue.v1.LookupMessageResponse
+	33, // 33: postrider.queue.v1.QueueService.DeleteMessage:output_type -> postrider.queue.v1.DeleteMessageResponse
+	34, // 34: postrider.queue.v1.QueueService.PeekMessages:output_type -> postrider.queue.v1.PeekMessagesResponse
+	35, // 35: postrider.queue.v1.QueueService.ConfigureQueue:output_type -> postrider.queue.v1.ConfigureQueueResponse
+	36, // 36: postrider.queue.v1.QueueService.RotateQueueKey:output_type -> postrider.queue.v1.RotateQueueKeyResponse
+	37, // 37: postrider.queue.v1.QueueService.ListQueues:output_type -> postrider.queue.v1.ListQueuesResponse
+	38, // 38: postrider.queue.v1.QueueService.GetQueue:output_type -> postrider.queue.v1.GetQueueResponse
+	39, // 39: postrider.queue.v1.QueueService.DeleteQueue:output_type -> postrider.queue.v1.DeleteQueueResponse
+	40, // 40: postrider.queue.v1.QueueService.ListPartitions:output_type -> postrider.queue.v1.ListPartitionsResponse
+	41, // 41: postrider.queue.v1.QueueService.CreateGroup:output_type -> postrider.queue.v1.CreateGroupResponse
+	42, // 42: postrider.queue.v1.QueueService.DeleteGroup:output_type -> postrider.queue.v1.DeleteGroupResponse
+	43, // 43: postrider.queue.v1.QueueService.SeekGroup:output_type -> postrider.queue.v1.SeekGroupResponse
+	44, // 44: postrider.queue.v1.QueueService.ListDeadLetters:output_type -> postrider.queue.v1.ListDeadLettersResponse
+	45, // 45: postrider.queue.v1.QueueService.GetDeadLetter:output_type -> postrider.queue.v1.GetDeadLetterResponse
+	46, // 46: postrider.queue.v1.QueueService.RedriveDeadLetters:output_type -> postrider.queue.v1.RedriveDeadLettersResponse
+	47, // 47: postrider.queue.v1.QueueService.PurgeDeadLetters:output_type -> postrider.queue.v1.PurgeDeadLettersResponse
+	24, // [24:48] is the sub-list for method output_type
+	0,  // [0:24] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

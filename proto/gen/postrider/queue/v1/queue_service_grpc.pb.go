@@ -33,6 +33,7 @@ const (
 	QueueService_DeleteMessage_FullMethodName      = "/postrider.queue.v1.QueueService/DeleteMessage"
 	QueueService_PeekMessages_FullMethodName       = "/postrider.queue.v1.QueueService/PeekMessages"
 	QueueService_ConfigureQueue_FullMethodName     = "/postrider.queue.v1.QueueService/ConfigureQueue"
+	QueueService_RotateQueueKey_FullMethodName     = "/postrider.queue.v1.QueueService/RotateQueueKey"
 	QueueService_ListQueues_FullMethodName         = "/postrider.queue.v1.QueueService/ListQueues"
 	QueueService_GetQueue_FullMethodName           = "/postrider.queue.v1.QueueService/GetQueue"
 	QueueService_DeleteQueue_FullMethodName        = "/postrider.queue.v1.QueueService/DeleteQueue"
@@ -94,6 +95,9 @@ type QueueServiceClient interface {
 	PeekMessages(ctx context.Context, in *PeekMessagesRequest, opts ...grpc.CallOption) (*PeekMessagesResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
 	ConfigureQueue(ctx context.Context, in *ConfigureQueueRequest, opts ...grpc.CallOption) (*ConfigureQueueResponse, error)
+	// RotateQueueKey gives an encrypted queue a new data key. What is stored from then on is sealed with it, on other hosts from their next commit to the queue
+	// on; what is there is read with the key it has.
+	RotateQueueKey(ctx context.Context, in *RotateQueueKeyRequest, opts ...grpc.CallOption) (*RotateQueueKeyResponse, error)
 	// ListQueues lists the tenant's queues by name.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
 	// GetQueue shows one queue with its options, its shards and the state of each group.
@@ -260,6 +264,16 @@ func (c *queueServiceClient) ConfigureQueue(ctx context.Context, in *ConfigureQu
 	return out, nil
 }
 
+func (c *queueServiceClient) RotateQueueKey(ctx context.Context, in *RotateQueueKeyRequest, opts ...grpc.CallOption) (*RotateQueueKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RotateQueueKeyResponse)
+	err := c.cc.Invoke(ctx, QueueService_RotateQueueKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *queueServiceClient) ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListQueuesResponse)
@@ -418,6 +432,9 @@ type QueueServiceServer interface {
 	PeekMessages(context.Context, *PeekMessagesRequest) (*PeekMessagesResponse, error)
 	// ConfigureQueue creates the queue or merges options into it. Over REST an option set to null takes its default again.
 	ConfigureQueue(context.Context, *ConfigureQueueRequest) (*ConfigureQueueResponse, error)
+	// RotateQueueKey gives an encrypted queue a new data key. What is stored from then on is sealed with it, on other hosts from their next commit to the queue
+	// on; what is there is read with the key it has.
+	RotateQueueKey(context.Context, *RotateQueueKeyRequest) (*RotateQueueKeyResponse, error)
 	// ListQueues lists the tenant's queues by name.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
 	// GetQueue shows one queue with its options, its shards and the state of each group.
@@ -487,6 +504,9 @@ func (UnimplementedQueueServiceServer) PeekMessages(context.Context, *PeekMessag
 }
 func (UnimplementedQueueServiceServer) ConfigureQueue(context.Context, *ConfigureQueueRequest) (*ConfigureQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ConfigureQueue not implemented")
+}
+func (UnimplementedQueueServiceServer) RotateQueueKey(context.Context, *RotateQueueKeyRequest) (*RotateQueueKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RotateQueueKey not implemented")
 }
 func (UnimplementedQueueServiceServer) ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListQueues not implemented")
@@ -740,6 +760,24 @@ func _QueueService_ConfigureQueue_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _QueueService_RotateQueueKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateQueueKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueueServiceServer).RotateQueueKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueueService_RotateQueueKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueueServiceServer).RotateQueueKey(ctx, req.(*RotateQueueKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _QueueService_ListQueues_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListQueuesRequest)
 	if err := dec(in); err != nil {
@@ -984,6 +1022,10 @@ var QueueService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ConfigureQueue",
 			Handler:    _QueueService_ConfigureQueue_Handler,
+		},
+		{
+			MethodName: "RotateQueueKey",
+			Handler:    _QueueService_RotateQueueKey_Handler,
 		},
 		{
 			MethodName: "ListQueues",

@@ -76,6 +76,15 @@ func (m Masters) find(id string) *master {
 // Any reports whether there is a master key.
 func (m Masters) Any() bool { return len(m.list) > 0 }
 
+// IDs are those of all keys, the first one's first.
+func (m Masters) IDs() []string {
+	ids := make([]string, len(m.list))
+	for i := range m.list {
+		ids[i] = m.list[i].id
+	}
+	return ids
+}
+
 // First is the id of the key that wraps; empty if there is none.
 func (m Masters) First() string {
 	if !m.Any() {
