@@ -54,11 +54,11 @@ func TestKeysAreRotatedUnderLoadFromTwoHostsWhileOneIsKilledAndNothingIsLostOrRe
 	conn, err := pg.Connect(ctx, p.Postgres.DSN("postgres"), pg.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(ctx))) }()
-	var keys, clear int
+	var keys, plain int
 	require.NoError(t, conn.QueryRow(ctx, `SELECT count(DISTINCT key_id), count(*) FILTER (WHERE key_id = 0) FROM dispatcher.segments g
-		JOIN dispatcher.shards s ON s.id = g.shard_id JOIN dispatcher.queues q ON q.id = s.queue_id WHERE q.name = 'q'`).Scan(&keys, &clear))
+		JOIN dispatcher.shards s ON s.id = g.shard_id JOIN dispatcher.queues q ON q.id = s.queue_id WHERE q.name = 'q'`).Scan(&keys, &plain))
 	require.GreaterOrEqual(t, keys, 2)
-	require.Zero(t, clear)
+	require.Zero(t, plain)
 }
 
 func TestAMasterKeyIsReplacedHostByHostAndThenTheOldOneIsNotNeeded(t *testing.T) {

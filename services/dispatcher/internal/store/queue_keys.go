@@ -180,7 +180,7 @@ func (c *Control) checkMasters() error {
 // makeKeys gives a new encrypted queue its keys, in the transaction that makes it.
 func (c *Control) makeKeys(ctx context.Context, tx pg.Tx, q *Queue) error {
 	for _, purpose := range []string{keyOfNames, keyOfData} {
-		if _, err := c.makeKey(ctx, tx, q.ID, purpose); err != nil {
+		if err := c.makeKey(ctx, tx, q.ID, purpose); err != nil {
 			return err
 		}
 	}
@@ -188,15 +188,15 @@ func (c *Control) makeKeys(ctx context.Context, tx pg.Tx, q *Queue) error {
 }
 
 // makeKey draws a key and stores it wrapped.
-func (c *Control) makeKey(ctx context.Context, tx pg.Tx, queueID int64, purpose string) (int32, error) {
+func (c *Control) makeKey(ctx context.Context, tx pg.Tx, queueID int64, purpose string) error {
 	w := seal.Wrapped{Queue: queueID, Purpose: purpose}
 	if err := tx.QueryRow(ctx, c.s.sql.text("queue_key_ids"), 1).Scan(&w.ID); err != nil {
-		return 0, fmt.Errorf("number a key: %w", err)
+		return fmt.Errorf("number a key: %w", err)
 	}
 	secret := make([]byte, seal.KeyBytes)
 	_, _ = rand.Read(secret) // never fails
 	if err := c.s.keys.masters.Wrap(&w, secret); err != nil {
-		return 0, fmt.Errorf("wrap a key: %w", err)
+		return fmt.Errorf("wrap a key: %w", err)
 	}
-	return w.ID, c.exec(ctx, tx, "queue_key_put", w.ID, w.Queue, w.Purpose, w.Master, w.Bytes)
+	return c.exec(ctx, tx, "queue_key_put", w.ID, w.Queue, w.Purpose, w.Master, w.Bytes)
 }

@@ -47,7 +47,7 @@ func (c *Control) RotateKey(ctx context.Context, by tenant.Caller, name string) 
 		if had >= maxDataKeys {
 			return fmt.Errorf("queue %q: %w", name, ErrTooManyKeys)
 		}
-		if _, err := c.makeKey(ctx, tx, q.ID, keyOfData); err != nil {
+		if err := c.makeKey(ctx, tx, q.ID, keyOfData); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(ctx, c.s.sql.text("queue_touch"), q.ID).Scan(&q.ConfigVersion); err != nil {
