@@ -113,6 +113,6 @@ func TestWhatIsForwardedSpeaksForTheCallersTenantOnly(t *testing.T) {
 		require.Equal(t, "other", op.GetTenant())
 		require.Equal(t, "key:stranger", op.GetActor())
 	}
-	require.Len(t, s.exchange.callers, 16)
+	require.Len(t, s.exchange.callers, 17)
 	require.False(t, slices.ContainsFunc(s.exchange.callers, func(c tenant.Caller) bool { return c.Tenant != "other" || c.Actor != "key:stranger" }))
 }
