@@ -21,6 +21,7 @@ func TestBadHTTPIsRefusedBeforeAnythingIsForwarded(t *testing.T) {
 	maps.Copy(cases, badDeletes())
 	maps.Copy(cases, badLanes())
 	maps.Copy(cases, badTraces())
+	maps.Copy(cases, badRotations())
 	for name, c := range cases { //nolint:paralleltest // each counts what the one exchange got
 		t.Run(name, func(t *testing.T) {
 			before := s.exchange.forwarded()
@@ -129,14 +130,6 @@ func badHTTP() map[string]badRequest {
 		"purge_before_a_word":     {"POST", "/v1/queues/q/dead-letters/purge", `{"all":true,"failed_before":"yesterday"}`, nil, 400, "INVALID_TIME"},
 		"purge_too_many":          {"POST", "/v1/queues/q/dead-letters/purge", `{"all":true,"limit":1001}`, nil, 400, "OUT_OF_RANGE"},
 		"purge_all_as_text":       {"POST", "/v1/queues/q/dead-letters/purge", `{"all":"yes"}`, nil, 400, "WRONG_TYPE"},
-		"rotate_unknown_field":    {"POST", "/v1/queues/q/rotate-key", `{"key":"mine"}`, nil, 400, "UNKNOWN_FIELD"},
-		"rotate_other_queue":      {"POST", "/v1/queues/q/rotate-key", `{"queue":"r"}`, nil, 400, "UNKNOWN_FIELD"},
-		"rotate_query":            {"POST", "/v1/queues/q/rotate-key?force=true", `{}`, nil, 400, "UNEXPECTED_QUERY"},
-		"rotate_not_an_object":    {"POST", "/v1/queues/q/rotate-key", `[]`, nil, 400, "WRONG_TYPE"},
-		"rotate_half_a_body":      {"POST", "/v1/queues/q/rotate-key", `{`, nil, 400, "TRUNCATED_JSON"},
-		"rotate_name_too_long":    {"POST", "/v1/queues/" + strings.Repeat("q", 256) + "/rotate-key", `{}`, nil, 400, "NAME_TOO_LONG"},
-		"rotate_by_get":           {"GET", "/v1/queues/q/rotate-key", ``, nil, 405, "METHOD_NOT_ALLOWED"},
-		"rotate_no_key":           {"POST", "/v1/queues/q/rotate-key", `{}`, []string{"Authorization", ""}, 401, "MISSING_KEY"},
 		"seek_nowhere":            {"POST", "/v1/queues/q/groups/g/seek", `{}`, nil, 400, "MISSING_FIELD"},
 		"seek_two_ways":           {"POST", "/v1/queues/q/groups/g/seek", `{"to":"latest","offsets":["1"]}`, nil, 400, "CONFLICTING_FIELDS"},
 		"seek_to_a_word":          {"POST", "/v1/queues/q/groups/g/seek", `{"to":"yesterday"}`, nil, 400, "INVALID_START"},
