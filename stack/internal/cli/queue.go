@@ -78,8 +78,8 @@ func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 	_, _ = fmt.Fprintf(g.Out, "retention %s · retention-bytes %s · retention-settled %t · expire-after %s · max-queue-bytes %s · max-queue-messages %s · dropped %d\n",
 		orNone(o.GetRetention().AsDuration()), orNone(o.GetRetentionBytes()), o.GetRetentionSettled(), o.GetExpireAfter().AsDuration(),
 		orNone(o.GetMaxQueueBytes()), orNone(o.GetMaxQueueMessages()), q.GetDropped())
-	_, _ = fmt.Fprintf(g.Out, "compression %s · encryption %t · lanes %d · trace %t\n\n",
-		strings.ToLower(strings.TrimPrefix(o.GetCompression().String(), "COMPRESSION_")), o.GetEncryption(), o.GetLanes(), o.GetTrace())
+	_, _ = fmt.Fprintf(g.Out, "compression %s · encryption %t · lanes %d · trace %t · delay %s\n\n",
+		strings.ToLower(strings.TrimPrefix(o.GetCompression().String(), "COMPRESSION_")), o.GetEncryption(), o.GetLanes(), o.GetTrace(), orNone(o.GetDelay().AsDuration()))
 	if q.GetDelayed() > 0 {
 		_, _ = fmt.Fprintf(g.Out, "%d delayed messages wait for their time\n\n", q.GetDelayed())
 	}
@@ -123,7 +123,7 @@ func idleText(gr *queuev1.Group) string {
 // queueFlags are the options that can be configured, as flags.
 type queueFlags struct {
 	lease, backoff, backoffMax, idempotencyWindow   time.Duration
-	retention, expireAfter                          time.Duration
+	retention, expireAfter, delay                   time.Duration
 	maxAttempts, maxMessageBytes, maxGroups         int32
 	shards, lanes                                   int32
 	retentionBytes, maxQueueBytes, maxQueueMessages int64
@@ -178,6 +178,7 @@ func newQueueConfigure(g *globals) *cobra.Command {
 	f.StringVar(&o.compression, "compression", "", "how the log is compressed: zstd or none")
 	f.BoolVar(&o.encryption, "encryption", false, "encrypt everything that is kept, only when the queue is created")
 	f.BoolVar(&o.trace, "trace", false, "record what becomes of each message, for 24 h")
+	f.DurationVar(&o.delay, "delay", 0, "how old a message must be before it is handed out: 0 to 15m")
 	f.StringSliceVar(&o.reset, "reset", nil, "options that take their default again, for example max_attempts,backoff")
 	return cmd
 }
@@ -196,6 +197,7 @@ func (o queueFlags) options(named func(string) bool) *queuev1.QueueOptions {
 		{"idempotency-window", o.idempotencyWindow, &out.IdempotencyWindow},
 		{"retention", o.retention, &out.Retention},
 		{"expire-after", o.expireAfter, &out.ExpireAfter},
+		{"delay", o.delay, &out.Delay},
 	} {
 		if named(f.flag) {
 			*f.set = durationpb.New(f.value)

@@ -83,6 +83,7 @@ func defaults() *queuev1.QueueOptions {
 		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
 		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
 		Compression: queuev1.Compression_COMPRESSION_ZSTD.Enum(), Encryption: proto.Bool(false), Lanes: proto.Int32(1), Trace: proto.Bool(false),
+		Delay: durationpb.New(0),
 	}
 }
 

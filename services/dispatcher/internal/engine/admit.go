@@ -93,6 +93,7 @@ func (g *gshard) admitReading(ctx context.Context) error {
 }
 
 func (g *gshard) admitFrom(w wants, from source) error {
+	g.view.Advance(g.grp.e.dbtime.now())
 	head := window.Offset(g.shard.head.Load())
 	for admitted := 0; w.keys > 0 || w.all; {
 		ready, _ := g.view.Ready()
@@ -230,7 +231,7 @@ func (g *gshard) read(ctx context.Context, need window.Need) (stretch, error) {
 // mayServe says whether a parked pop of one partition is worth a plan.
 func (g *gshard) mayServe(hash uint64) bool {
 	k := g.view.Key(hash)
-	if k.Ready || k.Leased == 0 && k.Known < window.Offset(g.shard.head.Load()) {
+	if k.Ready || k.Leased == 0 && k.Known < g.view.Reach(window.Offset(g.shard.head.Load())) {
 		return true
 	}
 	if k.Waiting == 0 && k.Leased == 0 {

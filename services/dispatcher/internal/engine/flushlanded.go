@@ -124,7 +124,7 @@ func (e *Engine) forgetHead(id message.ShardID) {
 
 // keep puts the segment into the cache: the groups of this dispatcher read it from there.
 func (l *flushLane) keep(c *part, r store.Appended, sent time.Time) {
-	c.dir.Base = r.Base
+	c.dir.Base, c.dir.At = r.Base, r.CreatedAt.UnixMicro()
 	l.e.dbtime.observe(dbTimeOf(r.CreatedAt), sent)
 	l.e.segments.PutDirectory(c.shard, c.dir)
 	l.e.segments.PutBody(c.shard, segcache.NewBody(c.dir, r.CreatedAt, c.enc.Codec, c.enc.Body))

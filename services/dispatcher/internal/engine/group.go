@@ -15,15 +15,16 @@ const feedLimit = 64
 
 // group is a consumer group as this process has it: its group-shards, and the pops parked on it.
 type group struct {
-	e      *Engine
-	id     int64
-	name   string
-	rows   atomic.Pointer[groupRows]
-	shards []*gshard
-	layout placement.Layout
-	usedAt atomic.Int64  // UnixNano of a pop, the last one or nearly; see used
-	turn   atomic.Uint32 // spreads pops over the shards
-	parked atomic.Int64  // how many wait; written under mu
+	e       *Engine
+	id      int64
+	name    string
+	rows    atomic.Pointer[groupRows]
+	shards  []*gshard
+	layout  placement.Layout
+	usedAt  atomic.Int64  // UnixNano of a pop, the last one or nearly; see used
+	turn    atomic.Uint32 // spreads pops over the shards
+	parked  atomic.Int64  // how many wait; written under mu
+	reading atomic.Bool   // somebody reads the options anew
 
 	mu    sync.Mutex // guards the rest
 	any   list.List  // *pop that take any partition, the one that waits longest first
@@ -42,7 +43,7 @@ func (r *groupRows) policy() window.Policy {
 	return window.Policy{
 		Mode: r.group.Mode, OnFailure: r.group.OnFailure,
 		MaxAttempts: r.queue.Config.MaxAttempts, Backoff: r.queue.Config.Backoff,
-		Trace: r.queue.Config.Trace,
+		Trace: r.queue.Config.Trace, Delay: r.queue.Config.Delay,
 	}
 }
 

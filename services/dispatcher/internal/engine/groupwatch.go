@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -49,7 +50,11 @@ func (g *group) known(q *question) {
 }
 
 func (g *group) found(q *question, heads map[message.ShardID]store.Head, versions map[window.GroupShardID]window.Version) (news bool) {
+	row := g.belongs()
 	for _, s := range slices.Backward(g.shards) { // the highest lane first: who waits is to get that
+		if g.e.catalog.InvalidateOlder(row, heads[s.shard.id].ConfigVersion) {
+			g.reconfigure()
+		}
 		fresh := q.news(s.shard, heads)
 		version, there := versions[s.id]
 		if s.suspect(version, there) || fresh {
@@ -58,4 +63,29 @@ func (g *group) found(q *question, heads map[message.ShardID]store.Head, version
 		}
 	}
 	return news
+}
+
+// reconfigure reads the queue's options anew for the pops that wait, and has them planned again: what they wait for may be there by the new ones. It does
+// not wait for that; where it fails, the next poll finds the same.
+func (g *group) reconfigure() {
+	if g.reading.Swap(true) {
+		return
+	}
+	begun := g.e.background(func() {
+		defer g.reading.Store(false)
+		ctx, cancel := context.WithTimeout(g.e.base, g.e.cfg.StatementTimeout)
+		defer cancel()
+		old := g.rows.Load()
+		q, err := g.e.queue(ctx, old.queue.Tenant, old.queue.Name, false)
+		if err != nil || q.ID != old.queue.ID {
+			return
+		}
+		g.adopt(q, old.group)
+		for _, s := range g.shards {
+			s.wake()
+		}
+	})
+	if !begun {
+		g.reading.Store(false)
+	}
 }

@@ -20,7 +20,7 @@ func TestConfigureShowsEveryOptionAndCreates(t *testing.T) {
 	b := newBench(t)
 
 	resp, err := b.ConfigureQueue(b.as("a"), &queuev1.ConfigureQueueRequest{
-		Queue: "q", Options: &queuev1.QueueOptions{MaxAttempts: proto.Int32(2), Backoff: durationpb.New(0), Shards: proto.Int32(3), Compression: queuev1.Compression_COMPRESSION_NONE.Enum(), Lanes: proto.Int32(2)},
+		Queue: "q", Options: &queuev1.QueueOptions{MaxAttempts: proto.Int32(2), Backoff: durationpb.New(0), Shards: proto.Int32(3), Compression: queuev1.Compression_COMPRESSION_NONE.Enum(), Lanes: proto.Int32(2), Delay: durationpb.New(7 * time.Second)},
 	})
 	require.NoError(t, err)
 	require.True(t, resp.GetCreated())
@@ -30,6 +30,7 @@ func TestConfigureShowsEveryOptionAndCreates(t *testing.T) {
 		Retention: durationpb.New(0), RetentionBytes: proto.Int64(0), RetentionSettled: proto.Bool(false),
 		ExpireAfter: durationpb.New(7 * 24 * time.Hour), MaxQueueBytes: proto.Int64(0), MaxQueueMessages: proto.Int64(0),
 		Compression: queuev1.Compression_COMPRESSION_NONE.Enum(), Encryption: proto.Bool(false), Lanes: proto.Int32(2), Trace: proto.Bool(false),
+		Delay: durationpb.New(7 * time.Second),
 	}, resp.GetQueue().GetOptions()), resp)
 	require.Equal(t, []string{"changed a/q"}, b.notes.taken())
 

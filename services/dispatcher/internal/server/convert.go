@@ -45,6 +45,7 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		{queue.OptIdempotencyWindow, o.GetIdempotencyWindow(), &p.Set.IdempotencyWindow},
 		{queue.OptRetention, o.GetRetention(), &p.Set.Retention},
 		{queue.OptExpireAfter, o.GetExpireAfter(), &p.Set.ExpireAfter},
+		{queue.OptDelay, o.GetDelay(), &p.Set.Delay},
 	} {
 		if d.given == nil {
 			continue
@@ -63,7 +64,7 @@ func patchOf(o *queuev1.QueueOptions, reset []string) (queue.Patch, error) {
 		queue.OptRetentionSettled: p.Set.RetentionSettled != nil, queue.OptExpireAfter: p.Set.ExpireAfter != nil,
 		queue.OptMaxQueueBytes: p.Set.MaxQueueBytes != nil, queue.OptMaxQueueMessages: p.Set.MaxQueueMessages != nil,
 		queue.OptCompression: p.Set.Compression != nil, queue.OptEncryption: p.Set.Encryption != nil, queue.OptLanes: p.Set.Lanes != nil,
-		queue.OptTrace: p.Set.Trace != nil,
+		queue.OptTrace: p.Set.Trace != nil, queue.OptDelay: p.Set.Delay != nil,
 	}
 	for _, name := range reset {
 		if set[queue.Option(name)] {
@@ -95,6 +96,7 @@ func optionsOf(c queue.Config) *queuev1.QueueOptions {
 		Retention: durationpb.New(c.Retention.Age), RetentionBytes: new(int64(c.Retention.Bytes)), RetentionSettled: new(c.Retention.Settled),
 		ExpireAfter: durationpb.New(c.Retention.ExpireAfter), MaxQueueBytes: new(int64(c.Limits.Bytes)), MaxQueueMessages: new(int64(c.Limits.Messages)),
 		Compression: compressionOf(c.Compression), Encryption: &c.Encryption, Lanes: number(c.Lanes), Trace: &c.Trace,
+		Delay: durationpb.New(c.Delay),
 	}
 }
 

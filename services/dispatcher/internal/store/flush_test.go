@@ -153,8 +153,9 @@ func TestSegmentsComeBackAsTheyWereFlushed(t *testing.T) {
 	encoded, directory, err := encoder.Build(frames)
 	require.NoError(t, err)
 
-	_, err = b.store.Flush(t.Context(), []store.Append{{Shard: shard, FlushID: flushID(), Encoded: encoded}})
+	done, err := b.store.Flush(t.Context(), []store.Append{{Shard: shard, FlushID: flushID(), Encoded: encoded}})
 	require.NoError(t, err)
+	directory.At = done[0].CreatedAt.UnixMicro()
 	directories, err := b.store.Directories(t.Context(), shard, 100, 500, 10)
 	require.NoError(t, err)
 	bodies, err := b.store.Bodies(t.Context(), shard, []message.Offset{0, 17})

@@ -47,12 +47,14 @@ func scanDirectories(rows pgx.Rows) ([]segment.Directory, error) {
 	var found []segment.Directory
 	var base message.Offset
 	var count int
+	var at time.Time
 	var partitions, sizes pgtype.DriverBytes
-	_, err := pgx.ForEachRow(rows, []any{&base, &count, &partitions, &sizes}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&base, &count, &at, &partitions, &sizes}, func() error {
 		d, err := segment.DecodeDirectory(base, count, partitions, sizes)
 		if err != nil {
 			return fmt.Errorf("segment %d: %w", base, err)
 		}
+		d.At = at.UnixMicro()
 		found = append(found, d)
 		return nil
 	})
@@ -117,6 +119,7 @@ func scanSegment(row pgx.CollectableRow) (seg Segment, err error) {
 	if seg.Directory, err = segment.DecodeDirectory(base, count, seg.partitions, seg.sizes); err != nil {
 		return seg, fmt.Errorf("segment %d: %w", base, err)
 	}
+	seg.At = seg.CreatedAt.UnixMicro()
 	return seg, nil
 }
 

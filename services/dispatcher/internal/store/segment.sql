@@ -8,7 +8,7 @@ WITH first AS MATERIALIZED (
         (SELECT base_offset FROM dispatcher.segments
             WHERE shard_id = @shard AND base_offset > @from AND base_offset < @to ORDER BY base_offset LIMIT 1)) AS base_offset
 )
-SELECT base_offset, count, partitions, sizes
+SELECT base_offset, count, created_at, partitions, sizes
 FROM dispatcher.segments
 WHERE shard_id = @shard AND base_offset >= (SELECT base_offset FROM first)
   AND base_offset < least(@to, greatest(@from, (SELECT base_offset FROM first)) + @most::bigint)
@@ -16,7 +16,7 @@ ORDER BY base_offset;
 
 -- name: search_partition
 -- The position is looked at by bytes; that it is a multiple of eight is checked by who reads.
-SELECT base_offset, count, partitions, sizes
+SELECT base_offset, count, created_at, partitions, sizes
 FROM dispatcher.segments
 WHERE shard_id = @shard
   AND base_offset >= coalesce((SELECT base_offset FROM dispatcher.segments

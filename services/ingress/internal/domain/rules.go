@@ -21,6 +21,7 @@ const (
 	maxRetention  = 10 * 365 * 24 * time.Hour
 	maxQueueSize  = 1 << 50
 	MaxLanes      = 10
+	maxQueueDelay = 15 * time.Minute
 )
 
 // Rules is the one table of what the fields of the surface may hold: each field of each request has a line. It returns a fresh copy.
@@ -185,6 +186,7 @@ func optionRules() []Rule {
 		free("encryption"),
 		count("lanes", 1, MaxLanes),
 		free("trace"),
+		span("delay", 0, maxQueueDelay),
 	}
 }
 

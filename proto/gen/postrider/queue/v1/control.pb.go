@@ -114,7 +114,9 @@ type QueueOptions struct {
 	// Lanes, each for one priority: 1 to 10, default 1; only when the queue is created.
 	Lanes *int32 `protobuf:"varint,17,opt,name=lanes,proto3,oneof" json:"lanes,omitempty"`
 	// Record what becomes of each message, for LookupMessage with trace; kept for 24 h. Default false.
-	Trace         *bool `protobuf:"varint,18,opt,name=trace,proto3,oneof" json:"trace,omitempty"`
+	Trace *bool `protobuf:"varint,18,opt,name=trace,proto3,oneof" json:"trace,omitempty"`
+	// No message is handed out before it has been in the log for that long: 0 (default) to 15 min. Subscribers and peek do not wait for it.
+	Delay         *durationpb.Duration `protobuf:"bytes,19,opt,name=delay,proto3" json:"delay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -273,6 +275,13 @@ func (x *QueueOptions) GetTrace() bool {
 		return *x.Trace
 	}
 	return false
+}
+
+func (x *QueueOptions) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
 }
 
 // ConfigureQueueRequest merges options; names in reset take their default again.
@@ -2541,7 +2550,7 @@ var File_postrider_queue_v1_control_proto protoreflect.FileDescriptor
 
 const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\n" +
-	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\xb7\b\n" +
+	" postrider/queue/v1/control.proto\x12\x12postrider.queue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a postrider/queue/v1/message.proto\"\xe8\b\n" +
 	"\fQueueOptions\x12/\n" +
 	"\x05lease\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12&\n" +
 	"\fmax_attempts\x18\x02 \x01(\x05H\x00R\vmaxAttempts\x88\x01\x01\x123\n" +
@@ -2566,7 +2575,8 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"encryption\x88\x01\x01\x12\x19\n" +
 	"\x05lanes\x18\x11 \x01(\x05H\n" +
 	"R\x05lanes\x88\x01\x01\x12\x19\n" +
-	"\x05trace\x18\x12 \x01(\bH\vR\x05trace\x88\x01\x01B\x0f\n" +
+	"\x05trace\x18\x12 \x01(\bH\vR\x05trace\x88\x01\x01\x12/\n" +
+	"\x05delay\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\x05delayB\x0f\n" +
 	"\r_max_attemptsB\x14\n" +
 	"\x12_max_message_bytesB\r\n" +
 	"\v_max_groupsB\t\n" +
@@ -2828,35 +2838,36 @@ var file_postrider_queue_v1_control_proto_depIdxs = []int32{
 	35, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
 	35, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
 	0,  // 6: postrider.queue.v1.QueueOptions.compression:type_name -> postrider.queue.v1.Compression
-	1,  // 7: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
-	4,  // 8: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
-	1,  // 9: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
-	36, // 10: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	36, // 11: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
-	37, // 12: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
-	38, // 13: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
-	36, // 14: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
-	36, // 15: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
-	4,  // 16: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
-	4,  // 17: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
-	5,  // 18: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
-	6,  // 19: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
-	36, // 20: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
-	15, // 21: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
-	39, // 22: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
-	6,  // 23: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
-	33, // 24: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
-	34, // 25: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
-	36, // 26: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
-	36, // 27: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
-	24, // 28: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
-	24, // 29: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
-	36, // 30: postrider.queue.v1.PurgeDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	35, // 7: postrider.queue.v1.QueueOptions.delay:type_name -> google.protobuf.Duration
+	1,  // 8: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
+	4,  // 9: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
+	1,  // 10: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
+	36, // 11: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	36, // 12: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
+	37, // 13: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
+	38, // 14: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
+	36, // 15: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
+	36, // 16: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
+	4,  // 17: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
+	4,  // 18: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
+	5,  // 19: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
+	6,  // 20: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
+	36, // 21: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
+	15, // 22: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
+	39, // 23: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
+	6,  // 24: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
+	33, // 25: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
+	34, // 26: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
+	36, // 27: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
+	36, // 28: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
+	24, // 29: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
+	24, // 30: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
+	36, // 31: postrider.queue.v1.PurgeDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_control_proto_init() }

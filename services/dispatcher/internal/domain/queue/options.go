@@ -28,6 +28,7 @@ const (
 	OptCompression       Option = "compression"
 	OptEncryption        Option = "encryption"
 	OptTrace             Option = "trace"
+	OptDelay             Option = "delay"
 )
 
 // Bounds and defaults. Changing a default changes every queue that did not choose.
@@ -59,7 +60,8 @@ const (
 	MaxRetention             = 10 * 365 * 24 * time.Hour
 	MinExpireAfter           = time.Second
 	DefaultExpireAfter       = 7 * 24 * time.Hour
-	MaxQueueSize             = 1 << 50 // of bytes kept or allowed, and of messages
+	MaxQueueDelay            = 15 * time.Minute // of every message of a queue
+	MaxQueueSize             = 1 << 50          // of bytes kept or allowed, and of messages
 )
 
 // Defaults are the defaults that are a node's own; the others are the same everywhere.
@@ -87,6 +89,7 @@ type Options struct {
 	Compression       *Compression
 	Encryption        *bool
 	Trace             *bool
+	Delay             *time.Duration
 }
 
 // Patch is a change of options: what is set in Set, and what goes back to its default.
@@ -114,6 +117,7 @@ func (o Options) Resolve(d Defaults) Config {
 		Compression: or(o.Compression, CompressionZstd),
 		Encryption:  or(o.Encryption, false),
 		Trace:       or(o.Trace, false),
+		Delay:       or(o.Delay, 0),
 	}
 }
 
@@ -150,6 +154,7 @@ func (o Options) merge(p Patch) (Options, error) {
 	o.MaxQueueBytes, o.MaxQueueMessages = first(p.Set.MaxQueueBytes, o.MaxQueueBytes), first(p.Set.MaxQueueMessages, o.MaxQueueMessages)
 	o.Compression, o.Encryption = first(p.Set.Compression, o.Compression), first(p.Set.Encryption, o.Encryption)
 	o.Trace = first(p.Set.Trace, o.Trace)
+	o.Delay = first(p.Set.Delay, o.Delay)
 	return o, o.Resolve(Defaults{}).Validate()
 }
 
@@ -191,6 +196,8 @@ func (o *Options) reset(name Option) bool {
 		o.Encryption = nil
 	case OptTrace:
 		o.Trace = nil
+	case OptDelay:
+		o.Delay = nil
 	default:
 		return false
 	}
@@ -216,6 +223,7 @@ func (c Config) Validate() error {
 		within(OptMaxQueueBytes, c.Limits.Bytes, 0, MaxQueueSize),
 		within(OptMaxQueueMessages, c.Limits.Messages, 0, MaxQueueSize),
 		c.Compression.check(),
+		within(OptDelay, c.Delay, 0, MaxQueueDelay),
 	}
 	for _, err := range checks {
 		if err != nil {

@@ -95,6 +95,8 @@ func (p *Patch) put(name Option, value json.RawMessage) error {
 		s.Encryption, err = decoded[bool](name, value, "must be true or false")
 	case OptTrace:
 		s.Trace, err = decoded[bool](name, value, "must be true or false")
+	case OptDelay:
+		s.Delay, err = duration(name, value)
 	}
 	return err
 }
@@ -104,7 +106,7 @@ func (o Options) MarshalJSON() ([]byte, error) {
 	out := map[Option]any{}
 	for name, d := range map[Option]*time.Duration{
 		OptLease: o.Lease, OptBackoffBase: o.BackoffBase, OptBackoffCap: o.BackoffCap, OptIdempotencyWindow: o.IdempotencyWindow,
-		OptRetention: o.Retention, OptExpireAfter: o.ExpireAfter,
+		OptRetention: o.Retention, OptExpireAfter: o.ExpireAfter, OptDelay: o.Delay,
 	} {
 		if d != nil {
 			out[name] = d.String()

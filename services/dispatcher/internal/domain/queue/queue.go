@@ -19,9 +19,10 @@ type Config struct {
 	MaxGroups         int
 	Retention         Retention
 	Limits            Limits
-	Compression       Compression // of segments written from now on
-	Encryption        bool        // of everything that is kept; fixed when the queue is created
-	Trace             bool        // what becomes of each message is recorded, and kept for TraceKept
+	Compression       Compression   // of segments written from now on
+	Encryption        bool          // of everything that is kept; fixed when the queue is created
+	Trace             bool          // what becomes of each message is recorded, and kept for TraceKept
+	Delay             time.Duration // no message is handed out before it is that old
 }
 
 // TraceKept is how long the trace events of a queue are kept.

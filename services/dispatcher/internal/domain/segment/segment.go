@@ -9,6 +9,7 @@ type Directory struct {
 	Base   message.Offset
 	Hashes []uint64 // partition hash of each message, in offset order
 	Sizes  []uint32 // bytes of each frame, uncompressed
+	At     int64    // when it was committed, by the database's clock, in microseconds since the Unix epoch
 }
 
 // Len is the number of messages.

@@ -4,11 +4,12 @@ package window
 // read on demand: ask only while what is ready does not fill the pops at hand. A keyed need is answered by AdmitKey (and SkipKey for
 // the part of it where the hash does not occur), another one by Admit (and Skip).
 func (v *View) Need(head Offset) (need Need, ok bool) {
+	head = v.Reach(head)
 	full := v.admitted >= v.lim.admitted && v.parked.n == 0
 	for k := v.starving.front(); k != nil && !full; {
 		next := v.starving.after(k)
-		if from, some := v.refillFrom(k); some && (v.rowsBehind < v.lim.blocked || v.overdue(k)) {
-			return Need{From: from, To: v.frontier, Keyed: true, Hash: k.hash}, true
+		if from, some := v.refillFrom(k); some && from < v.Reach(v.frontier) && (v.rowsBehind < v.lim.blocked || v.overdue(k)) {
+			return Need{From: from, To: v.Reach(v.frontier), Keyed: true, Hash: k.hash}, true
 		}
 		k = next
 	}
@@ -22,6 +23,7 @@ func (v *View) Need(head Offset) (need Need, ok bool) {
 // NeedKey is Need for a pop of up to most messages of one partition. A partition that has so many ready, or as many as may be listed,
 // needs nothing, nor does one that is held up by a lease or a retry.
 func (v *View) NeedKey(hash uint64, head Offset, most int) (need Need, ok bool) {
+	head = v.Reach(head)
 	from := v.frontier
 	if k, there := v.keys[hash]; there {
 		filled := v.ready(k) && len(k.due)+len(k.listed()) >= min(most, v.lim.listed)
@@ -82,7 +84,7 @@ func (v *View) joins(known, from Offset) bool { return known >= from || v.done.N
 // reports whether the frontier moved; it stands where bounds demand it (Stopped).
 func (v *View) Admit(d Directory) bool {
 	before := v.frontier
-	if !v.joins(v.frontier, d.Base) {
+	if !v.joins(v.frontier, d.Base) || v.tooYoung(d) {
 		return false
 	}
 	v.frontier = max(v.frontier, d.Base)
@@ -136,7 +138,7 @@ func (v *View) pass(k *key, hash uint64, it item) bool {
 func (v *View) AdmitKey(hash uint64, d Directory) bool {
 	k := v.keyOf(hash)
 	before := v.known(k)
-	if v.joins(before, d.Base) && before < d.End() {
+	if v.joins(before, d.Base) && before < d.End() && !v.tooYoung(d) {
 		v.setKnown(k, v.fill(k, d, max(before, d.Base)))
 	}
 	known := v.known(k)

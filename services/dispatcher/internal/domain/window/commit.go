@@ -290,7 +290,7 @@ func (v *View) sieve(k *key) {
 
 // restart forgets all that was admitted.
 func (v *View) restart() {
-	v.frontier, v.admitted, v.cuts = v.done.Low(), 0, 0
+	v.frontier, v.admitted, v.cuts, v.ripeAt = v.done.Low(), 0, 0, 0
 	for _, k := range v.sortedKeys() {
 		k.items, k.head, k.cut, k.ahead = nil, 0, false, false
 		v.place(k)

@@ -36,6 +36,8 @@
 //     only one of its pop, so that a crasher takes no neighbours with it.
 //   - Within one plan settles, renews and releases come first and pops last: an ack frees its key for a pop beside it. What a plan
 //     gives back (nack, release, reclaim) is handed out from the next plan on (Outcome.Again).
+//   - Where the queue has a delay, a segment is admitted when it is that old, and not before; those behind it are younger. A Change that hands out
+//     what was listed carries NotBefore.
 //   - Bounds are absolute (MaxAdmitted and its neighbours). Admission is on demand and in offset order; a key lists at most MaxListed
 //     messages and then one number; blocked keys give their lists up when room is needed.
 //   - A seek says where the group stands, forgets leases and failures of what it is about, and is planned alone. A view that is older
@@ -45,6 +47,7 @@
 // # Use
 //
 //	v, err := Load(snapshot, policy)         // cold; v.Refresh(snapshot) keeps what was admitted
+//	v.Advance(now)                           // where there is a delay
 //	need, more := v.Need(head)               // which directory is wanted next, for a pop of any partition
 //	need, more = v.NeedKey(hash, head, most) // the same for a named one
 //	v.Admit(directory)                       // answers Need; v.AdmitKey(hash, directory) answers a keyed one. What does not join on is left out

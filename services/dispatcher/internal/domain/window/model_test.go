@@ -80,7 +80,19 @@ func (w *world) push() {
 	for i := range hashes {
 		hashes[i] = uint64(rapid.IntRange(1, w.keys).Draw(w.t, "key")) * 1000
 	}
-	w.log.Append(hashes...)
+	w.log.AppendAt(w.mem.Now(), hashes...)
+}
+
+// delays gives the queue another delay, of which all dispatchers hear at once.
+func (w *world) delays() {
+	w.policy.Delay = time.Duration(rapid.SampledFrom([]int{0, 1, 3}).Draw(w.t, "delay")) * time.Second
+	w.checker.Ages(w.log.Born, w.policy.Delay)
+	for _, v := range w.views {
+		if v != nil {
+			v.SetPolicy(w.policy)
+			w.audit(v)
+		}
+	}
 }
 
 func (w *world) requests() []window.Request {
@@ -201,13 +213,14 @@ func (w *world) propose(i int) plan {
 	}
 	v := w.views[i]
 	p := plan{view: i, requests: w.requests()}
+	skew := time.Duration(rapid.IntRange(-20, 20).Draw(w.t, "clock skew")) * 100 * time.Millisecond
+	v.Advance(w.mem.Now().Add(skew))
 	for _, r := range p.requests {
 		if pop, ok := r.(*window.Pop); ok {
 			w.log.Supply(v, pop)
 		}
 	}
 	before := window.RowsOf(v)
-	skew := time.Duration(rapid.IntRange(-20, 20).Draw(w.t, "clock skew")) * 100 * time.Millisecond
 	p.change, p.outcomes = v.Plan(w.mem.Now().Add(skew), w.draw, p.requests)
 	require.Equal(w.t, before, window.RowsOf(v), "a plan changes nothing")
 	w.audit(v)
@@ -296,7 +309,7 @@ func history(t *rapid.T) {
 	w := newWorld(t)
 	var pending []plan
 	for range rapid.IntRange(5, 60).Draw(t, "steps") {
-		switch rapid.SampledFrom([]string{"push", "step", "step", "step", "step", "time", "hold", "hold", "drop"}).Draw(t, "what") {
+		switch rapid.SampledFrom([]string{"push", "step", "step", "step", "step", "time", "hold", "hold", "drop", "delay"}).Draw(t, "what") {
 		case "push":
 			w.push()
 		case "time":
@@ -313,6 +326,12 @@ func history(t *rapid.T) {
 				}
 			}
 			pending = append(release(pending, i), w.propose(i))
+		case "delay":
+			for _, p := range pending {
+				w.apply(p)
+			}
+			pending = nil
+			w.delays()
 		case "drop":
 			i := rapid.IntRange(0, len(w.views)-1).Draw(t, "dispatcher")
 			pending = release(pending, i)
@@ -352,6 +371,7 @@ func (w *world) drain() {
 	w.views[0] = v
 	for idle := 0; v.Depth(w.log.Head()) > 0; {
 		pop := &window.Pop{MaxMessages: rapid.IntRange(1, 3).Draw(w.t, "drain batch"), Lease: 5 * time.Second}
+		v.Advance(w.mem.Now())
 		w.log.Supply(v, pop)
 		change, outs := v.Plan(w.mem.Now(), w.draw, []window.Request{pop})
 		w.apply(plan{change: change, requests: []window.Request{pop}, outcomes: outs})

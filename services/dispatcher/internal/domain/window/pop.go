@@ -151,6 +151,7 @@ func (p *planner) hand(g *picking, k *key, it item, r *retry) {
 		p.change.NotBefore = max(p.change.NotBefore, r.row.AvailableAt)
 	} else {
 		k.tookNew++
+		p.ripen()
 	}
 	if cap(g.entries) == 0 {
 		n := max(1, min(g.req.MaxMessages, max(p.v.admitted, 16)))

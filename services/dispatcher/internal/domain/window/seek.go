@@ -146,5 +146,5 @@ func (v *View) empty() {
 	v.parked.init(slotTurn)
 	v.starving.init(slotRefill)
 	v.remembered.init(slotRefill)
-	v.frontier = v.done.Low()
+	v.frontier, v.ripeAt = v.done.Low(), 0
 }

@@ -61,6 +61,7 @@ func (s *sim) popKey(hash uint64, n int) window.Outcome {
 func (s *sim) ask(p *window.Pop) window.Outcome {
 	s.t.Helper()
 	for {
+		s.v.Advance(s.mem.Now())
 		s.log.Supply(s.v, p)
 		if out := s.do(p)[0]; !out.Again {
 			return out

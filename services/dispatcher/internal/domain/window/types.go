@@ -58,7 +58,8 @@ type Policy struct {
 	OnFailure   queue.OnFailure
 	MaxAttempts int
 	Backoff     queue.Backoff
-	Trace       bool // changes carry what they do to each message (Change.Events)
+	Trace       bool          // changes carry what they do to each message (Change.Events)
+	Delay       time.Duration // no message is handed out before it is that old, by the database's clock
 }
 
 // Snapshot is everything the database holds about one group-shard, read under its row lock or otherwise known to be of one version.

@@ -37,6 +37,8 @@ type View struct {
 	rowsBehind int    // rows of unsettled messages behind the frontier
 
 	frontier   Offset // every unsettled message before it was admitted
+	young      young  // what must grow older first
+	ripeAt     DBTime // when the youngest segment was committed of which anything was admitted; kept where there is a delay only
 	keys       map[uint64]*key
 	admitted   int // listed messages
 	offered    int // listed or due messages of ready keys
@@ -137,11 +139,6 @@ func (v *View) Version() Version { return v.version }
 // Policy is what Plan decides by.
 func (v *View) Policy() Policy { return v.policy }
 
-// SetPolicy changes attempts, backoff and tracing from the next plan on. Mode and OnFailure are the group's for good and stay.
-func (v *View) SetPolicy(p Policy) {
-	v.policy.MaxAttempts, v.policy.Backoff, v.policy.Trace = p.MaxAttempts, p.Backoff, p.Trace
-}
-
 // Known is what an incremental refresh needs: read leases of versions above Version, and probe these.
 type Known struct {
 	Version Version
@@ -173,7 +170,7 @@ func (v *View) Leased() (leases, messages int) { return len(v.leases), v.leased 
 func (v *View) Waiting() int { return len(v.waiting) }
 
 // NextWake is the earliest instant at which time alone makes something available: a retry that becomes due, a lease that may be
-// reclaimed. It may lie in the past if a lease ran out and nobody wanted its messages. ok is false if there is none.
+// reclaimed, a message that is old enough. It may lie in the past if a lease ran out and nobody wanted its messages. ok is false if there is none.
 func (v *View) NextWake() (at DBTime, ok bool) {
 	at = noInstant
 	if len(v.waiting) > 0 {
@@ -181,6 +178,9 @@ func (v *View) NextWake() (at DBTime, ok bool) {
 	}
 	if len(v.expiry) > 0 {
 		at = min(at, v.expiry[0].expires)
+	}
+	if v.young.until > v.now {
+		at = min(at, v.young.until)
 	}
 	return at, at != noInstant
 }
@@ -197,6 +197,9 @@ func (v *View) NextWakeAfter(now DBTime) (at DBTime, ok bool) {
 		if l.expires > now {
 			at = min(at, l.expires)
 		}
+	}
+	if v.young.until > now {
+		at = min(at, v.young.until)
 	}
 	return at, at != noInstant
 }

@@ -20,6 +20,7 @@ const (
 	RuleSettled Rule = "a settled message is never handed out again"
 	RuleStale   Rule = "a dead lease changes nothing"
 	RuleBackoff Rule = "a message is never handed out before its retry is due"
+	RuleDelay   Rule = "a message is never handed out before it is as old as the queue wants it"
 	RuleExpiry  Rule = "a lease is never reclaimed before it ends, nor shortened"
 	RuleCharge  Rule = "a failure is charged to the message that failed, and to no neighbour"
 	RuleAlone   Rule = "a suspect travels alone"
@@ -67,8 +68,11 @@ type Checker struct {
 	seen    window.Offset // keys cover the log up to here
 	losses  window.Losses
 	tail    func() window.Offset
-	found   []Violation
-	now     *facts
+	born    func(window.Offset) window.DBTime
+
+	handedOut map[window.Offset]bool
+	found     []Violation
+	now       *facts
 }
 
 // held is a lease in the model.
@@ -106,7 +110,7 @@ func NewChecker(p window.Policy, start window.Offset, hash func(window.Offset) (
 		policy: p, hash: hash, version: 1, start: start, bits: bits, seen: start,
 		tail: func() window.Offset { return 0 },
 		done: map[window.Offset]bool{}, leases: map[window.Epoch]*held{}, holder: map[window.Offset]window.Epoch{},
-		rows: map[window.Offset]window.RetryRow{}, keys: map[uint64]*lane{},
+		handedOut: map[window.Offset]bool{}, rows: map[window.Offset]window.RetryRow{}, keys: map[uint64]*lane{},
 	}
 }
 

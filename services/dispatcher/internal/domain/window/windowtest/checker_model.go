@@ -133,6 +133,7 @@ func (c *Checker) handed(m window.Message, l *held, together int) {
 	if m.Hash != hash {
 		c.flag(RuleRows, m.Offset, "is handed out under hash %d, has %d", m.Hash, hash)
 	}
+	c.ripe(m.Offset)
 	if c.isDone(m.Offset) {
 		c.flag(RuleSettled, m.Offset, "is handed out and was settled")
 	}

@@ -15,9 +15,12 @@ type Log struct {
 	tail window.Offset
 }
 
-// Append adds one segment of messages with these hashes and returns the new head.
-func (l *Log) Append(hashes ...uint64) window.Offset {
-	d := window.Directory{Base: l.Head(), Hashes: append([]uint64(nil), hashes...), Sizes: make([]uint32, len(hashes))}
+// Append adds one segment of messages with these hashes and returns the new head. It is older than any delay.
+func (l *Log) Append(hashes ...uint64) window.Offset { return l.AppendAt(0, hashes...) }
+
+// AppendAt is Append of a segment that is committed at an instant.
+func (l *Log) AppendAt(at window.DBTime, hashes ...uint64) window.Offset {
+	d := window.Directory{Base: l.Head(), Hashes: append([]uint64(nil), hashes...), Sizes: make([]uint32, len(hashes)), At: int64(at)}
 	for i := range d.Sizes {
 		d.Sizes[i] = 100 + uint32(d.Base+window.Offset(i))%50
 	}
@@ -51,6 +54,12 @@ func (l *Log) Hash(off window.Offset) (hash uint64, ok bool) {
 		return 0, false
 	}
 	return d.Hashes[off-d.Base], true
+}
+
+// Born is when a message was committed.
+func (l *Log) Born(off window.Offset) window.DBTime {
+	d, _ := l.At(off)
+	return window.DBTime(d.At)
 }
 
 // At is the segment that holds an offset.
