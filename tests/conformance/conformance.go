@@ -124,6 +124,7 @@ func cases() []testCase {
 		{"a duplicate of a delayed message is told its pending id", delayedDuplicate},
 		{"a time of delivery in the past is now", deliverInThePast},
 		{"absurd times of delivery are refused, each alone", absurdTimes},
+		{"a queue with a delay hands out what is that old, and shows the rest", queueDelay},
 		{"lanes are served the highest first", lanes},
 		{"a subscription has what was pushed, from where it says, and resumes", subscribeResumes},
 		{"a subscription has only what its filter wants", subscribeFilters},

@@ -172,6 +172,19 @@ func TestLookupTellsWhatHappenedToAMessageOfATracedQueue(t *testing.T) {
 	require.Contains(t, s.must("lookup", "orders", id, "--trace", "-o", "json"), "TRACE_EVENT_KIND_DELIVERED")
 }
 
+func TestAQueueIsGivenADelayAndLookupTellsUntilWhenAMessageIsTooYoung(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("queue", "configure", "orders", "--delay", "15m")
+	require.Contains(t, s.must("queue", "show", "orders"), "delay 15m0s")
+	id := fields(t, s.must("push", "orders", "x", "-o", "json"))["message_id"].(string)
+	s.must("pop", "orders", "-w", "0s")
+
+	require.Regexp(t, `default +waiting +0 +until `, s.must("lookup", "orders", id, "--trace"))
+	s.must("queue", "configure", "orders", "--reset", "delay")
+	require.Contains(t, s.must("queue", "show", "orders"), "delay none")
+}
+
 func TestPopAcksAtOnceWhenTold(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

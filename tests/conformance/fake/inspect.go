@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -91,6 +92,10 @@ func (q *queue) traceIn(name string, found *queuev1.LookupMessageResponse) *queu
 	}
 	if g.leased[at] != "" {
 		t.State, t.Attempt = queuev1.TraceState_TRACE_STATE_LEASED, g.tries[at]
+		return t
+	}
+	if at := q.ripe(g, q.messages[at]); at.After(time.Now()) {
+		t.State, t.AvailableAt = queuev1.TraceState_TRACE_STATE_WAITING, timestamppb.New(at)
 		return t
 	}
 	for offset := range g.leased {

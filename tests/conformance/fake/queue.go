@@ -215,6 +215,14 @@ func (m *message) identity() string {
 	return fmt.Sprintf("%d\x00%s", m.item.GetPriority(), m.item.GetPartition())
 }
 
+// ripe is when a message is old enough to be handed out; what was handed out before is.
+func (q *queue) ripe(g *group, m *message) time.Time {
+	if g.tries[m.offset] > 0 {
+		return m.createdAt
+	}
+	return m.createdAt.Add(q.options.GetDelay().AsDuration())
+}
+
 func (q *queue) take(g *group, lease string, req *queuev1.PopRequest) []*message {
 	batch := max(int(req.GetBatch()), 1)
 	busy := map[string]bool{}
@@ -226,7 +234,7 @@ func (q *queue) take(g *group, lease string, req *queuev1.PopRequest) []*message
 	var taken []*message
 	for _, m := range q.byPriority() {
 		p := m.item.GetPartition()
-		if m.hidden || len(taken) == batch || g.settled[m.offset] || g.leased[m.offset] != "" || busy[m.identity()] || req.GetPartition() != "" && p != req.GetPartition() {
+		if m.hidden || q.ripe(g, m).After(time.Now()) || len(taken) == batch || g.settled[m.offset] || g.leased[m.offset] != "" || busy[m.identity()] || req.GetPartition() != "" && p != req.GetPartition() {
 			continue
 		}
 		g.leased[m.offset] = lease

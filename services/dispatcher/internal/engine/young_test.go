@@ -36,7 +36,7 @@ func TestAPopThatWaitsIsServedWhenAMessageIsOldEnoughAndNotBeforeOnWhateverDispa
 	}
 }
 
-func TestAnotherDelayOfAQueueIsHeardOfWithinASecond(t *testing.T) {
+func TestAPopThatWaitsHearsOfAnotherDelayThoughNoHintComes(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	a, b := newNode(t, url, nodeOptions{}), newNode(t, url, nodeOptions{})
@@ -65,4 +65,20 @@ func TestWhoReadsTheLogDoesNotWaitForTheDelay(t *testing.T) {
 	require.Len(t, page.GetMessages(), 1)
 	require.Equal(t, pushed[0].GetMessageId(), page.GetMessages()[0].GetMessageId())
 	require.Empty(t, n.pop(&queuev1.PopRequest{Queue: "q"}).GetDeliveries())
+}
+
+func TestWhatATransactionPushesWaitsForTheDelayAndWhatItAcksDoesNot(t *testing.T) {
+	t.Parallel()
+	const delay = 1500 * time.Millisecond
+	url := database(t)
+	n := newNode(t, url, nodeOptions{})
+	n.set(url, `{"delay": "1500ms"}`)
+	n.push("q", item("p", "0"))
+	held := n.pop(&queuev1.PopRequest{Queue: "q", Wait: seconds(30)})
+
+	n.transact("k", acking("q", held), pushing("q", item("p", "1")))
+	got := n.pop(&queuev1.PopRequest{Queue: "q", Batch: 9, Wait: seconds(30)})
+
+	require.Equal(t, []string{"1"}, payloads(got))
+	require.GreaterOrEqual(t, grantedAt(got).Sub(got.GetDeliveries()[0].GetCreatedAt().AsTime()), delay, "by the database's clock")
 }

@@ -249,6 +249,8 @@ func (r *rules) optionRules() {
 		{"max_queue_bytes", &queuev1.QueueOptions{MaxQueueBytes: proto.Int64(-1)}},
 		{"max_queue_bytes", &queuev1.QueueOptions{MaxQueueBytes: proto.Int64(1<<50 + 1)}},
 		{"max_queue_messages", &queuev1.QueueOptions{MaxQueueMessages: proto.Int64(-1)}},
+		{"delay", &queuev1.QueueOptions{Delay: durationpb.New(-time.Nanosecond)}},
+		{"delay", &queuev1.QueueOptions{Delay: durationpb.New(15*time.Minute + time.Nanosecond)}},
 		{"shards", &queuev1.QueueOptions{Shards: proto.Int32(0)}},
 		{"shards", &queuev1.QueueOptions{Shards: proto.Int32(65)}},
 		{"shards", &queuev1.QueueOptions{Shards: proto.Int32(-1)}},

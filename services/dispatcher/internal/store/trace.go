@@ -67,8 +67,9 @@ func (c *Control) Trace(ctx context.Context, q Queue, id message.ID, page TraceP
 			if err != nil {
 				return fmt.Errorf("read group %q: %w", g.Name, err)
 			}
-			policy := window.Policy{Mode: g.Mode, OnFailure: g.OnFailure}
-			standing, err := window.Stand(state.Snapshot, policy, q.Hash(out.Partition), id.Offset, state.Now)
+			policy := window.Policy{Mode: g.Mode, OnFailure: g.OnFailure, Delay: q.Config.Delay}
+			asked := window.Asked{Offset: id.Offset, Hash: q.Hash(out.Partition), At: window.DBTimeOf(out.CreatedAt)}
+			standing, err := window.Stand(state.Snapshot, policy, asked, state.Now)
 			if err != nil {
 				return fmt.Errorf("group %q: %w", g.Name, err)
 			}

@@ -22,6 +22,7 @@ func TestBadHTTPIsRefusedBeforeAnythingIsForwarded(t *testing.T) {
 	maps.Copy(cases, badLanes())
 	maps.Copy(cases, badTraces())
 	maps.Copy(cases, badRotations())
+	maps.Copy(cases, badQueueDelays())
 	for name, c := range cases { //nolint:paralleltest // each counts what the one exchange got
 		t.Run(name, func(t *testing.T) {
 			before := s.exchange.forwarded()

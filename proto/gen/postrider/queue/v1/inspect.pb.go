@@ -31,7 +31,7 @@ const (
 	TraceState_TRACE_STATE_SETTLED TraceState = 1
 	// A consumer holds it; or its lease ran out and was not taken back yet.
 	TraceState_TRACE_STATE_LEASED TraceState = 2
-	// It failed and waits for its retry.
+	// It failed and waits for its retry, or it is not as old yet as the queue wants it (delay).
 	TraceState_TRACE_STATE_WAITING TraceState = 3
 	// The next pops may get it, after those before it.
 	TraceState_TRACE_STATE_READY TraceState = 4

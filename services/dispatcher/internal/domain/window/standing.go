@@ -14,7 +14,7 @@ type Place uint8
 const (
 	Settled Place = iota + 1 // acked, passed over, or a dead letter
 	Leased
-	Waiting // for its retry
+	Waiting // for its retry, or to be as old as the queue wants it
 	Blocked // ordered: another message of its key is leased, or waits before it
 	Ready
 )
@@ -31,9 +31,17 @@ type Standing struct {
 	BlockedBy Offset // the message that holds it up; -1: none
 }
 
-// Stand derives where the message at off, whose key has that hash, stands at now.
-func Stand(s Snapshot, p Policy, hash uint64, off Offset, now DBTime) (Standing, error) {
+// Asked is the message of which Stand tells.
+type Asked struct {
+	Offset Offset
+	Hash   uint64 // of its key
+	At     DBTime // when it was committed
+}
+
+// Stand derives where a message stands at now.
+func Stand(s Snapshot, p Policy, m Asked, now DBTime) (Standing, error) {
 	st := Standing{BlockedBy: -1}
+	off, hash := m.Offset, m.Hash
 	done, err := settled.New(s.Row.Hot, s.Chunks)
 	if err != nil {
 		return st, fmt.Errorf("group-shard %d: %w", s.Row.ID, err)
@@ -43,6 +51,9 @@ func Stand(s Snapshot, p Policy, hash uint64, off Offset, now DBTime) (Standing,
 		return st, nil
 	}
 	st.Place = Ready
+	if due := m.At.Add(p.Delay); p.Delay > 0 && due > now {
+		st.Place, st.RetryAt = Waiting, due
+	}
 	deliveries := 0
 	leased := map[Offset]bool{}
 	for _, l := range s.Leases {
@@ -52,7 +63,7 @@ func Stand(s Snapshot, p Policy, hash uint64, off Offset, now DBTime) (Standing,
 		}
 		for _, e := range entries {
 			if leased[e.Offset] = true; e.Offset == off {
-				st.Place, st.Holder, st.ExpiresAt = Leased, l.Holder, l.ExpiresAt
+				st.Place, st.Holder, st.ExpiresAt, st.RetryAt = Leased, l.Holder, l.ExpiresAt, 0
 			} else if e.Hash == hash && p.Mode != queue.Shared {
 				st.block(e.Offset)
 			}
@@ -63,8 +74,12 @@ func Stand(s Snapshot, p Policy, hash uint64, off Offset, now DBTime) (Standing,
 		switch {
 		case r.Offset == off:
 			deliveries, st.Failures, st.LastError = r.Deliveries, r.Failures, r.LastError
-			if st.Place != Leased && r.AvailableAt > now {
+			switch { // it was handed out: its age does not matter any more
+			case st.Place == Leased:
+			case r.AvailableAt > now:
 				st.Place, st.RetryAt = Waiting, r.AvailableAt
+			default:
+				st.Place, st.RetryAt = Ready, 0
 			}
 		case wall && !done.Has(r.Offset) && !leased[r.Offset]:
 			st.block(r.Offset)
