@@ -20,13 +20,13 @@ func (v *View) Need(head Offset) (need Need, ok bool) {
 	return Need{From: v.frontier, To: head}, true
 }
 
-// NeedKey is Need for a pop of up to most messages of one partition. A partition that has so many ready, or as many as may be listed,
-// needs nothing, nor does one that is held up by a lease or a retry.
+// NeedKey is Need for a pop of up to most messages of one partition. A partition that has so many ready, or as many as there is room
+// for, needs nothing, nor does one that is held up by a lease or a retry.
 func (v *View) NeedKey(hash uint64, head Offset, most int) (need Need, ok bool) {
 	head = v.Reach(head)
 	from := v.frontier
 	if k, there := v.keys[hash]; there {
-		filled := v.ready(k) && len(k.due)+len(k.listed()) >= min(most, v.lim.listed)
+		filled := v.ready(k) && (len(k.due)+len(k.listed()) >= min(most, v.lim.listed) || v.admitted >= v.lim.admitted)
 		if from = v.known(k); filled || !v.shared && k.leased > 0 || k.wall() < from {
 			return Need{}, false
 		}

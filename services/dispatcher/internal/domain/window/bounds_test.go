@@ -140,6 +140,22 @@ func TestNamedPopFindsRoomWhenTheViewIsFull(t *testing.T) {
 	require.NoError(t, window.Audit(s.v, s.log.Head(), s.log.Hash))
 }
 
+func TestANamedPopOfMoreThanThereIsRoomForGetsWhatFits(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, queue.Ordered, queue.Block)
+	window.SetLimits(s.v, 3, 10, 100, 10)
+	for range 5 {
+		s.log.Append(7)
+	}
+
+	out := s.popKey(7, 5)
+	s.ackAll(out.Epoch)
+	rest := s.popKey(7, 5)
+
+	require.Equal(t, at(0, 1, 2), offsets(out))
+	require.Equal(t, at(3, 4), offsets(rest))
+}
+
 // TestEveryReadyMessageIsOfferedInTurn is property (d): within as many pops as there are ready keys.
 func TestEveryReadyMessageIsOfferedInTurn(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@
 package windowtest
 
 import (
+	"fmt"
 	"sort"
 
 	"postrider.dev/services/dispatcher/internal/domain/settled"
@@ -127,6 +128,7 @@ func (l *Log) Feed(v *window.View, n window.Need) {
 
 // Supply feeds the view until a pop of that kind has what it wants or nothing helps. It returns how many directories it took.
 func (l *Log) Supply(v *window.View, p *window.Pop) int {
+	var last window.Need
 	for n := 0; ; n++ {
 		need, ok := window.Need{}, false
 		if p.Named {
@@ -137,6 +139,10 @@ func (l *Log) Supply(v *window.View, p *window.Pop) int {
 		if !ok {
 			return n
 		}
+		if need == last {
+			panic(fmt.Sprintf("the view asks again for what it was given: %+v", need))
+		}
+		last = need
 		l.Feed(v, need)
 	}
 }
