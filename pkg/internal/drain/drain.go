@@ -42,7 +42,10 @@ func Run(ctx context.Context, clk clock.Clock, delay, timeout time.Duration, s S
 	select {
 	case <-ctx.Done():
 	case err := <-served:
-		return fail(ctx, s, err)
+		if err != nil || ctx.Err() == nil {
+			return fail(ctx, s, err)
+		}
+		served <- nil // it was told to end, and had stopped before
 	}
 	s.NotReady()
 	if delay > 0 {
