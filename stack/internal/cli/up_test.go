@@ -37,15 +37,28 @@ type running struct {
 	output string
 }
 
-// freePort returns a port of two free hosts, below the ports that systems give to outgoing connections.
+// freePort returns a port of two free hosts, below the ports that systems give to outgoing connections. It is this test's until its end, whoever else
+// looks for one at the same time.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for {
 		port := 10_000 + 50*rand.IntN(400)
+		if !reserve(t, port) {
+			continue
+		}
 		if up.PortsOf(port, 0).Check(t.Context(), true) == nil && up.PortsOf(port, 1).Check(t.Context(), true) == nil {
 			return port
 		}
 	}
+}
+
+// reserve takes the lock of a block of ports, or says that another test has it.
+func reserve(t *testing.T, port int) bool {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("postrider-test-ports-%d", port)), os.O_CREATE|os.O_RDWR, 0o600)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() }) // gives the lock back
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
 // upFolder is a data folder that an unprivileged PostgreSQL can reach.
@@ -87,6 +100,11 @@ func startUp(t *testing.T, dir string, environ []string, args ...string) *runnin
 		_ = cmd.Process.Kill()
 		if t.Failed() {
 			t.Logf("output of up:\n%s", r.text())
+			logs, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the pattern is right
+			for _, name := range logs {
+				text, _ := os.ReadFile(name)
+				t.Logf("%s:\n%s", filepath.Base(name), text)
+			}
 		}
 	})
 	return r

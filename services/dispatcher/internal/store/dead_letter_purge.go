@@ -100,12 +100,14 @@ func (c *Control) PurgeSome(
 		return PurgedLetters{}, nil, err
 	}
 	err = c.inTx(ctx, func(tx pg.Tx) error {
-		step = PurgedLetters{}
-		var chosen []DeadLetterID
-		if chosen, rest, err = c.claimToPurge(ctx, tx, from, req, ids, &step); err != nil {
+		wanted := func(d lockedLetter) (bool, error) { return !d.Again || req.Redriven, nil }
+		var mine claimed
+		if mine, rest, err = c.claimLetters(ctx, tx, from, ids, letterBound{messages: purgedMessages, bytes: purgedBytes}, wanted); err != nil {
 			return err
 		}
-		if step.Purged = len(chosen); step.Purged > 0 {
+		chosen := mine.chosen
+		step = PurgedLetters{Purged: len(chosen), Already: mine.passed, NotFound: mine.notFound}
+		if len(chosen) > 0 {
 			if err := c.exec(ctx, tx, "dead_letters_purge", chosen); err != nil {
 				return err
 			}
@@ -128,35 +130,6 @@ func (c *Control) PurgeSome(
 		step.Already, step.NotFound = 0, nil // a racer's, after they were chosen: nobody asked for those
 	}
 	return step, rest, nil
-}
-
-// claimToPurge locks the first of the ids, chooses those to delete and counts the others.
-func (c *Control) claimToPurge(
-	ctx context.Context, tx pg.Tx, from []int64, req PurgeRequest, ids []DeadLetterID, step *PurgedLetters,
-) (chosen, rest []DeadLetterID, err error) {
-	ids, rest = ids[:min(len(ids), purgedMessages)], ids[min(len(ids), purgedMessages):]
-	locked, err := c.lockLetters(ctx, tx, ids, from)
-	if err != nil {
-		return nil, nil, err
-	}
-	bytes, next := 0, 0
-	for i, id := range ids {
-		if next == len(locked) || locked[next].ID != id {
-			step.NotFound = append(step.NotFound, id)
-			continue
-		}
-		switch d := locked[next]; {
-		case d.Again && !req.Redriven:
-			step.Already++
-		case len(chosen) > 0 && bytes+d.Bytes > purgedBytes:
-			return chosen, append(slices.Clone(ids[i:]), rest...), nil
-		default:
-			chosen = append(chosen, id)
-			bytes += d.Bytes
-		}
-		next++
-	}
-	return chosen, rest, nil
 }
 
 func idTexts(ids []int64) []string {

@@ -132,12 +132,13 @@ func (c *Control) redriveSome(ctx context.Context, by tenant.Caller, q Queue, fr
 	var step Redriven
 	var rest []DeadLetterID
 	err := c.inTx(ctx, func(tx pg.Tx) error {
-		var chosen []DeadLetterID
+		var mine claimed
 		var err error
-		step = Redriven{}
-		if chosen, rest, err = c.claim(ctx, tx, from, ids, &step); err != nil {
+		if mine, rest, err = c.claimLetters(ctx, tx, from, ids, letterBound{messages: redriveMessages, bytes: redriveBytes}, toRedrive); err != nil {
 			return err
 		}
+		chosen := mine.chosen
+		step = Redriven{Already: mine.passed, NotFound: mine.notFound}
 		if err := c.hasRoom(ctx, tx, q, len(chosen)); err != nil {
 			return err
 		}
@@ -171,53 +172,12 @@ func (c *Control) redriveSome(ctx context.Context, by tenant.Caller, q Queue, fr
 	return step, rest, nil
 }
 
-// claim locks the first of the ids, chooses those to append and counts the others.
-func (c *Control) claim(ctx context.Context, tx pg.Tx, from []int64, ids []DeadLetterID, step *Redriven) (chosen, rest []DeadLetterID, err error) {
-	ids, rest = ids[:min(len(ids), redriveMessages)], ids[min(len(ids), redriveMessages):]
-	locked, err := c.lockLetters(ctx, tx, ids, from)
-	if err != nil {
-		return nil, nil, err
+// toRedrive wants what was not redriven before; one without a message ends the whole request.
+func toRedrive(d lockedLetter) (bool, error) {
+	if d.Trimmed && !d.Again {
+		return false, fmt.Errorf("dead letter %s: %w", uuid.UUID(d.ID), ErrTrimmed)
 	}
-	bytes, next := 0, 0
-	for i, id := range ids {
-		if next == len(locked) || locked[next].ID != id {
-			step.NotFound = append(step.NotFound, id)
-			continue
-		}
-		switch d := locked[next]; {
-		case d.Again:
-			step.Already++
-		case d.Trimmed:
-			return nil, nil, fmt.Errorf("dead letter %s: %w", uuid.UUID(id), ErrTrimmed)
-		case len(chosen) > 0 && bytes+d.Bytes > redriveBytes:
-			return chosen, append(slices.Clone(ids[i:]), rest...), nil
-		default:
-			chosen = append(chosen, id)
-			bytes += d.Bytes
-		}
-		next++
-	}
-	return chosen, rest, nil
-}
-
-// lockedLetter is a dead letter whose row this transaction holds.
-type lockedLetter struct {
-	ID             DeadLetterID
-	Bytes          int
-	Trimmed, Again bool
-}
-
-// lockLetters locks those of the ids, which are in order, that are dead letters of these queues.
-func (c *Control) lockLetters(ctx context.Context, tx pg.Tx, ids []DeadLetterID, of []int64) ([]lockedLetter, error) {
-	rows, err := tx.Query(ctx, c.s.sql.text("dead_letters_lock"), ids, of)
-	if err != nil {
-		return nil, fmt.Errorf("claim dead letters: %w", err)
-	}
-	locked, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lockedLetter])
-	if err != nil {
-		return nil, fmt.Errorf("claim dead letters: %w", err)
-	}
-	return locked, nil
+	return !d.Again, nil
 }
 
 // encodeAgain makes the segments of the claimed dead letters, one a shard.

@@ -29,6 +29,7 @@ func TestTheOwnHostsDispatcherIsPreferredAndGoneBackTo(t *testing.T) {
 	began := time.Now()
 	require.Equal(t, "mem:d1", where())
 	require.Less(t, time.Since(began), time.Second)
+	b.awaitUsable(t, 1) // both of its streams are known to be gone
 	b.own.start()
 	b.awaitUsable(t, 2)
 
@@ -71,6 +72,7 @@ func TestAPushWithAKeyIsSentAgainOnceElsewhere(t *testing.T) {
 
 	got = b.do(t.Context(), push("q", "k", "x"))
 	b.other.next()
+	b.awaitUsable(t, 1)
 	b.own.start()
 	b.awaitUsable(t, 2)
 	b.other.stop()
