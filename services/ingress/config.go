@@ -30,7 +30,7 @@ type Config struct {
 	ExchangeStreams    int           `env:"EXCHANGE_STREAMS" doc:"streams to each dispatcher"`
 	MaxInFlight        int64         `env:"MAX_IN_FLIGHT" doc:"operations in flight, waiting pops among them; more are refused with RESOURCE_EXHAUSTED"`
 	MaxInFlightSize    int64         `env:"MAX_IN_FLIGHT_BYTES" doc:"bytes of requests in flight; more are refused with RESOURCE_EXHAUSTED"`
-	MaxAnswerBytes     int64         `env:"MAX_ANSWER_BYTES" doc:"memory for answers of pops and peeks that clients have not read yet, 16 KiB of each excepted; with little left pops get fewer bytes, and a large message waits for room or is refused with RESOURCE_EXHAUSTED"`
+	MaxAnswerBytes     int64         `env:"MAX_ANSWER_BYTES" doc:"memory for answers with messages or dead letters in them that clients have not read yet, 16 KiB of each excepted; with little left pops get fewer bytes, and a large message waits for room or is refused with RESOURCE_EXHAUSTED"`
 	AnswerTimeout      time.Duration `env:"ANSWER_TIMEOUT" doc:"how long a client may leave an answer unread, and a second more for each MiB; then it is cut off, and what it leased comes back"`
 	ModesRefresh       time.Duration `env:"MODES_REFRESH" doc:"how often the modes of the fleet are read again, in case a hint was lost (100ms to 10m); each second without a sidecar"`
 	MaxSubscriptions   int64         `env:"MAX_SUBSCRIPTIONS" doc:"subscriptions open on this node; more are refused with RESOURCE_EXHAUSTED"`

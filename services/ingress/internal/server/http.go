@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -24,12 +25,12 @@ func (s *Server) mount(r chi.Router) {
 		"POST /v1/transactions":            s.restTransact,
 		"PATCH /v1/queues/{queue}":         s.restConfigure,
 		"GET /v1/queues/{queue}/subscribe": s.restSubscribe,
-		"GET /v1/queues/{queue}/peek":      s.restPeek,
 		"GET /livez":                       httpserver.Live,
 		"GET /readyz":                      s.ready,
 		"GET /openapi.json":                s.openapi,
 		"GET /docs":                        s.docs,
 	}
+	maps.Copy(own, s.reads())
 	r.Use(s.patient, rawPath, s.requestID, s.cors())
 	r.NotFound(notFound)
 	r.MethodNotAllowed(methodNotAllowed(r))

@@ -16,18 +16,7 @@ import (
 )
 
 // weigh says how much memory an answer takes until its client has read it.
-type weigh func(*queuev1.PopResponse) int64
-
-// weighProto: the answer, and itself once more as it goes out.
-func weighProto(resp *queuev1.PopResponse) int64 { return 2 * int64(proto.Size(resp)) }
-
-// weighJSON: the answer and its JSON.
-func weighJSON(resp *queuev1.PopResponse) int64 { return int64(proto.Size(resp)) + jsonBytes(resp) }
-
-// jsonBytes is about what an answer takes as JSON: payloads in base64, and names of fields.
-func jsonBytes(resp *queuev1.PopResponse) int64 {
-	return int64(proto.Size(resp))*4/3 + 512*int64(len(resp.GetDeliveries())+1)
-}
+type weigh func(proto.Message) int64
 
 // heaviest is how many times its bytes an answer may weigh.
 const heaviest = 3

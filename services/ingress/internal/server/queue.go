@@ -25,7 +25,7 @@ func (s *queueService) Push(ctx context.Context, req *queuev1.PushRequest) (*que
 }
 
 func (s *queueService) Pop(ctx context.Context, req *queuev1.PopRequest) (*queuev1.PopResponse, error) {
-	resp, hold, err := s.verbs.pop(ctx, req, weighProto)
+	resp, hold, err := s.verbs.pop(ctx, req, weightInProto)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,11 @@ func forward[Req proto.Message, Resp any](
 }
 
 func (s *queueService) LookupMessage(ctx context.Context, req *queuev1.LookupMessageRequest) (*queuev1.LookupMessageResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.LookupMessage)
+	return asked(ctx, s.verbs, req, queuev1.QueueServiceClient.LookupMessage)
+}
+
+func (s *queueService) PeekMessages(ctx context.Context, req *queuev1.PeekMessagesRequest) (*queuev1.PeekMessagesResponse, error) {
+	return asked(ctx, s.verbs, req, queuev1.QueueServiceClient.PeekMessages)
 }
 
 // DeleteMessage is not asked of a second dispatcher where the message is named by its producer: another may have the name by then.
@@ -115,11 +119,11 @@ func (s *queueService) SeekGroup(ctx context.Context, req *queuev1.SeekGroupRequ
 }
 
 func (s *queueService) ListDeadLetters(ctx context.Context, req *queuev1.ListDeadLettersRequest) (*queuev1.ListDeadLettersResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.ListDeadLetters)
+	return asked(ctx, s.verbs, req, queuev1.QueueServiceClient.ListDeadLetters)
 }
 
 func (s *queueService) GetDeadLetter(ctx context.Context, req *queuev1.GetDeadLetterRequest) (*queuev1.GetDeadLetterResponse, error) {
-	return forward(ctx, s.verbs, req.GetQueue(), true, req, queuev1.QueueServiceClient.GetDeadLetter)
+	return asked(ctx, s.verbs, req, queuev1.QueueServiceClient.GetDeadLetter)
 }
 
 func (s *queueService) PurgeDeadLetters(ctx context.Context, req *queuev1.PurgeDeadLettersRequest) (*queuev1.PurgeDeadLettersResponse, error) {

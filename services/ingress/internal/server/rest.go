@@ -9,7 +9,6 @@ import (
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	"postrider.dev/services/ingress/internal/domain"
 	"postrider.dev/services/ingress/internal/domain/jsonscan"
-	"postrider.dev/services/ingress/internal/engine/answers"
 	"postrider.dev/services/ingress/internal/server/wire"
 )
 
@@ -20,7 +19,7 @@ func (s *Server) restPop(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req.Queue = param(r, "queue")
-	resp, hold, err := s.verbs.pop(r.Context(), req, weighJSON)
+	resp, hold, err := s.verbs.pop(r.Context(), req, weightInJSON)
 	if err != nil {
 		apierr.WriteHTTP(w, r, err)
 		return
@@ -34,19 +33,10 @@ func (s *Server) restPop(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	if r.Context().Err() != nil || !writePop(w, resp, hold) || http.NewResponseController(w).Flush() != nil || r.Context().Err() != nil {
-		s.verbs.undelivered(r.Context(), req, resp.GetLease())
+	lease := resp.GetLease()
+	if r.Context().Err() != nil || !writeHeld(w, resp, hold) || http.NewResponseController(w).Flush() != nil || r.Context().Err() != nil {
+		s.verbs.undelivered(r.Context(), req, lease)
 	}
-}
-
-// writePop writes the answer of a pop, and keeps nothing of it but its JSON while the client reads.
-func writePop(w http.ResponseWriter, resp *queuev1.PopResponse, hold *answers.Hold) bool {
-	body := wire.Append(make([]byte, 0, jsonBytes(resp)), resp)
-	resp.Deliveries = nil
-	if hold.Counted() > 0 {
-		hold.Resize(int64(cap(body)))
-	}
-	return writeBytes(w, http.StatusOK, body)
 }
 
 // hasNothingToSay says that nothing was leased and nothing became of a settlement.

@@ -41,7 +41,7 @@ type Needs struct {
 	Mesh       func(context.Context) *adminv1.Mesh // how the host is joined to others
 	Ready      http.HandlerFunc                    // answers /readyz
 	Draining   <-chan struct{}                     // closed when pops must not wait any longer
-	Answers    *answers.Budget                     // for answers of pops and peeks
+	Answers    *answers.Budget                     // for answers with messages or dead letters
 	Clock      clock.Clock
 	Log        *zap.Logger
 }

@@ -49,10 +49,10 @@ func New(limit int64, reg prometheus.Registerer) (*Budget, error) {
 func newMetrics(reg prometheus.Registerer) (m metrics, err error) {
 	var errs [3]error
 	m.used, errs[0] = obs.Register[prometheus.Gauge](reg, prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: obs.Namespace, Subsystem: "ingress", Name: "answer_bytes", Help: "Memory of answers to pops that clients have not read yet.",
+		Namespace: obs.Namespace, Subsystem: "ingress", Name: "answer_bytes", Help: "Memory of answers with messages or dead letters that clients have not read yet.",
 	}))
 	m.dropped, errs[1] = obs.Register[prometheus.Counter](reg, prometheus.NewCounter(prometheus.CounterOpts{
-		Namespace: obs.Namespace, Subsystem: "ingress", Name: "answers_dropped_total", Help: "Answers to pops given back because there was no room for them.",
+		Namespace: obs.Namespace, Subsystem: "ingress", Name: "answers_dropped_total", Help: "Answers with messages or dead letters dropped because there was no room for them; what a pop had leased came back.",
 	}))
 	m.cut, errs[2] = obs.Register[prometheus.Counter](reg, prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: obs.Namespace, Subsystem: "ingress", Name: "answers_cut_off_total", Help: "Answers cut off because their clients did not read them in time.",
