@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -104,12 +105,27 @@ func goFiles(t *testing.T) []string {
 	})
 }
 
-// parse reads one Go file, named relative to the root.
+// parsed is what parse has read, by name. A test that looks for a thousand tests by name would otherwise read their files a thousand times.
+var parsed sync.Map //nolint:gochecknoglobals // the sources do not change while they are checked
+
+// source is one Go file.
+type source struct {
+	files *token.FileSet
+	file  *ast.File
+}
+
+// parse reads one Go file, named relative to the root, once. Nobody may change what it returns.
 func parse(t *testing.T, name string) (*token.FileSet, *ast.File) {
 	t.Helper()
+	if known, ok := parsed.Load(name); ok {
+		if known, ok := known.(source); ok {
+			return known.files, known.file
+		}
+	}
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, filepath.Join(root, name), nil, parser.ParseComments|parser.SkipObjectResolution)
 	require.NoError(t, err)
+	parsed.Store(name, source{files, file})
 	return files, file
 }
 
