@@ -23,7 +23,7 @@ import (
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
 
-// maxFrame is the largest gRPC message sent or taken: a request of 32 MiB with its framing.
+// maxFrame is the largest gRPC message sent or taken: a request of 32 MiB with its framing. A server's gRPC refuses a larger one without our code.
 const maxFrame = 40 << 20
 
 // Pauses between attempts: full jitter, doubling.
@@ -90,6 +90,7 @@ func Dial(addrs []string, key string, opts ...Option) (*Client, error) {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithUserAgent("postrider-go"),
+		grpc.WithChainUnaryInterceptor(sayTooLarge),
 	}
 	conn, err := grpc.NewClient("postrider:///fleet", append(dial, o.extra...)...)
 	if err != nil {

@@ -1,13 +1,16 @@
 package postrider
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 )
@@ -78,6 +81,31 @@ func fromStatus(err error) error {
 		}
 	}
 	return e
+}
+
+// tooLarge refuses, as the server refuses what is too large for it, what is too large to be sent.
+func tooLarge(size int) error {
+	st := status.New(codes.InvalidArgument, fmt.Sprintf("the request has %d bytes; at most 32 MiB are allowed", size))
+	if said, err := st.WithDetails(&errdetails.ErrorInfo{Reason: "PAYLOAD_TOO_LARGE", Domain: "postrider.dev"}); err == nil {
+		st = said
+	}
+	return st.Err()
+}
+
+// sayTooLarge gives a unary call that gRPC did not send for its size the code it would have had.
+func sayTooLarge(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := call(ctx, method, req, reply, conn, opts...)
+	if status.Code(err) != codes.ResourceExhausted {
+		return err
+	}
+	m, ok := req.(proto.Message)
+	if !ok {
+		return err
+	}
+	if size := proto.Size(m); size > maxFrame {
+		return tooLarge(size)
+	}
+	return err
 }
 
 // fromItem turns an item's error into an *Error, or nil.

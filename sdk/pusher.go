@@ -17,6 +17,7 @@ import (
 const (
 	maxFrameEntries = 256
 	maxFrameBytes   = 4 << 20
+	frameOverhead   = 64 // at most, of a frame with one entry
 )
 
 // pusher sends the pushes of all callers over one stream. While one frame is being written the next callers gather, so frames grow with the load.
@@ -33,6 +34,7 @@ type pusher struct {
 type pushCall struct {
 	ctx    context.Context //nolint:containedctx // so that the sender can pass over calls that were given up
 	req    *queuev1.PushRequest
+	size   int
 	answer chan pushAnswer // room for one: answering never blocks
 }
 
@@ -47,7 +49,10 @@ func newPusher(client queuev1.QueueServiceClient) *pusher {
 
 // push sends a request and waits for its answer. An error that matches ErrOutcomeUnknown means that it was sent and may have been done.
 func (p *pusher) push(ctx context.Context, req *queuev1.PushRequest) (*queuev1.PushResponse, error) {
-	call := &pushCall{ctx: ctx, req: req, answer: make(chan pushAnswer, 1)}
+	call := &pushCall{ctx: ctx, req: req, size: proto.Size(req), answer: make(chan pushAnswer, 1)}
+	if call.size > maxFrame-frameOverhead { // it would break the stream, and with it the calls of others
+		return nil, fromStatus(tooLarge(call.size))
+	}
 	select {
 	case p.queue <- call:
 	case <-ctx.Done():
@@ -133,11 +138,10 @@ func (p *pusher) gather(call *pushCall) (frame *queuev1.PushStreamRequest, rest 
 	bytes := 0
 	for call != nil {
 		if call.ctx.Err() == nil {
-			size := proto.Size(call.req)
-			if len(frame.GetEntries()) > 0 && bytes+size > maxFrameBytes {
+			if len(frame.GetEntries()) > 0 && bytes+call.size > maxFrameBytes {
 				return frame, call
 			}
-			bytes += size
+			bytes += call.size
 			frame.Entries = append(frame.Entries, &queuev1.PushStreamRequest_Entry{RequestId: p.register(call), Request: call.req})
 		}
 		if len(frame.GetEntries()) >= maxFrameEntries {

@@ -6,7 +6,8 @@
 //
 // Every error leaves as an apierr status, so nothing internal leaks; a panic becomes one too. There is one exception: a message larger than MaxRecvBytes
 // is refused by grpc itself with a plain RESOURCE_EXHAUSTED, without our ErrorInfo. grpc writes that status while it receives, before an interceptor,
-// a handler or a codec sees anything, so nobody can say it better; clients MUST keep their messages below the limit rather than repeat such a call.
+// a handler or a codec sees anything, of a stream too, whose RecvMsg answers before it returns; so nobody can say it better, and a higher limit would only
+// move the edge, at the price of memory. Clients MUST keep their messages below the limit rather than repeat such a call; the SDK refuses them itself.
 package grpcserver
 
 import (
