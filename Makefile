@@ -56,7 +56,7 @@ mutants: ## break the code on purpose and see the named tests go red
 fuzz: ## every fuzz test for 30 s each
 	@scripts/fuzz
 
-soak: ## hours, by hand: a foreign snapshot held for 10 minutes, every mutant, every fuzz test for 10 minutes
+soak: ## hours, by hand: a foreign snapshot held for 10 minutes, hints lost, every mutant, every fuzz test for 10 minutes
 	@scripts/soak
 
 images: ## build a container image of every service (needs an engine)

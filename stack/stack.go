@@ -23,6 +23,11 @@ import (
 // Run migrates, then serves all five until ctx ends or one fails, then drains: the front door first, what it stands on after it. ready is called
 // once, when every service says that it is; nil is allowed.
 func Run(ctx context.Context, cfg Config, env run.Env, ready func()) error {
+	return RunWith(ctx, cfg, env, ready, nil)
+}
+
+// RunWith is Run with a seam between the sidecar and what carries its hints, for tests that lose some: see meshhint.RunWith.
+func RunWith(ctx context.Context, cfg Config, env run.Env, ready func(), hints meshhint.Seam) error {
 	if cfg.Meshhint.Migrate {
 		if err := Migrate(ctx, env.Clock, cfg.Meshhint.DirectURL(), func(string) {}); err != nil {
 			return err
@@ -34,9 +39,12 @@ func Run(ctx context.Context, cfg Config, env run.Env, ready func()) error {
 	if err != nil {
 		return err
 	}
+	sidecar := func(ctx context.Context, cfg meshhint.Config, env run.Env) error {
+		return meshhint.RunWith(ctx, cfg, env, hints)
+	}
 	return run.Layers(ctx,
 		[]run.Part{{Name: "admin", Run: admin.Run}, {Name: "ready", Run: admin.awaitReady}},
-		[]run.Part{part("meshhint", cfg.Meshhint, env, meshhint.Run), part("audit", cfg.Audit, env, audit.Run)},
+		[]run.Part{part("meshhint", cfg.Meshhint, env, sidecar), part("audit", cfg.Audit, env, audit.Run)},
 		[]run.Part{part("dispatcher", cfg.Dispatcher, env, dispatcher.Run), part("scheduler", cfg.Scheduler, env, scheduler.Run)},
 		[]run.Part{part("ingress", cfg.Ingress, env, ingress.Run)},
 	)

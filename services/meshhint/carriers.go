@@ -151,12 +151,17 @@ func (c *carriers) openMesh(ctx context.Context, cfg Config, env run.Env, nodeID
 }
 
 // publishers are the carriers as the hub sees them.
-func (c *carriers) publishers() (out []engine.Publish) {
+func (c *carriers) publishers(seam Seam) (out []engine.Publish) {
 	if c.mesh != nil {
 		out = append(out, c.mesh.Publish)
 	}
 	if c.redis != nil {
 		out = append(out, c.redis.Publish)
+	}
+	if seam != nil {
+		for n, publish := range out {
+			out[n] = seam(publish)
+		}
 	}
 	return out
 }

@@ -26,7 +26,13 @@ import (
 func Migrations() migrate.Set { return migrate.Set{Schema: migrations.Schema, FS: migrations.FS} }
 
 // Run serves until ctx ends or a part fails, then drains for at most cfg.DrainTimeout. nil means a clean end.
-func Run(ctx context.Context, cfg Config, env run.Env) error {
+func Run(ctx context.Context, cfg Config, env run.Env) error { return RunWith(ctx, cfg, env, nil) }
+
+// Seam stands between the sidecar and a carrier of hints: it gets what publishes them and returns what is called instead, which MUST NOT block.
+type Seam func(publish func([]*meshv1.Hint)) func([]*meshv1.Hint)
+
+// RunWith is Run with a seam at each carrier; nil: none. It is for tests that lose hints on purpose. No setting leads here, so nobody loses any by mistake.
+func RunWith(ctx context.Context, cfg Config, env run.Env, seam Seam) error {
 	host, nodeID := cfg.Host(), uuid.NewString()
 	if cfg.Migrate {
 		if _, err := migrate.Up(ctx, env.Clock, cfg.DirectURL().Reveal(), Migrations()); err != nil {
@@ -49,7 +55,7 @@ func Run(ctx context.Context, cfg Config, env run.Env) error {
 	if err != nil {
 		return err
 	}
-	hub := engine.NewHub(metrics, carried.publishers()...)
+	hub := engine.NewHub(metrics, carried.publishers(seam)...)
 	carried.receive(hub)
 	beat := loop.NewHeartbeat(st, hub, metrics, env.Clock, env.Log, cfg.HeartbeatEvery)
 

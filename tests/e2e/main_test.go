@@ -1,6 +1,7 @@
 // Package e2e tells the stories of Postrider on two hosts: what a client does on one is seen on the other. Each test is named for its promise.
 //
-// The suite runs twice: as it is, and with POSTRIDER_HINT_CARRIERS=none, when only latency may change.
+// The suite runs as it is and without hints: with POSTRIDER_HINT_CARRIERS=none, with HINT_FAULTS=drop and with HINT_FAULTS=mangle, see package hintfault.
+// Only latency may change.
 package e2e
 
 import (
@@ -22,6 +23,7 @@ import (
 	postrider "postrider.dev/sdk"
 	"postrider.dev/tests/fleet"
 	"postrider.dev/tests/hammer"
+	"postrider.dev/tests/hintfault"
 	"postrider.dev/tests/invariant"
 )
 
@@ -38,6 +40,20 @@ const patience = 60 * time.Second
 
 // hintsOff reports whether this run has no carrier for hints between hosts.
 func hintsOff() bool { return os.Getenv("POSTRIDER_HINT_CARRIERS") == "none" }
+
+// hintsLost reports whether a hint between hosts may be lost in this run, so that no test may rely on one.
+func hintsLost() bool { return hintsOff() || hintfault.FromEnv() != hintfault.None }
+
+// hints names what becomes of hints in this run.
+func hints() string {
+	switch {
+	case hintsOff():
+		return "off"
+	case hintsLost():
+		return hintfault.FromEnv()
+	}
+	return "on"
+}
 
 // twoHosts starts two hosts over one database and one real Redis.
 func twoHosts(t *testing.T) *fleet.Fleet {

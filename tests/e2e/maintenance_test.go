@@ -52,7 +52,7 @@ func TestPopMaintenanceSetOnOneHostAnswersTheParkedPopsOfTheOtherAndBackAgainThe
 	t.Parallel()
 	refresh := time.Minute
 	bound := time.Second // DESIGN says 100 ms: the machine of the tests may be busy
-	if hintsOff() {
+	if hintsLost() {
 		refresh, bound = 300*time.Millisecond, 5*time.Second
 	}
 	f := fleet.Start(t, fleet.Options{Hosts: 2, RedisURL: redistest.Start(t).URL(), Change: readModesEvery(refresh)})

@@ -89,8 +89,8 @@ func TestOverTheMeshAPopParkedOnTheThirdHostIsWokenByAPushOnTheFirst(t *testing.
 		fastest = min(fastest, at.Sub(sent))
 	}
 
-	t.Logf("served %s after the push began, at best of five (hints off: %v)", fastest.Round(time.Millisecond), hintsOff())
-	if !hintsOff() {
+	t.Logf("served %s after the push began, at best of five (hints: %s)", fastest.Round(time.Millisecond), hints())
+	if !hintsLost() {
 		require.GreaterOrEqual(t, heard(t, f.Hosts[2]), before+5)
 		require.Less(t, fastest, 300*time.Millisecond)
 	}
@@ -98,7 +98,7 @@ func TestOverTheMeshAPopParkedOnTheThirdHostIsWokenByAPushOnTheFirst(t *testing.
 
 func TestOverTheMeshAConfigurationIsKnownOnEveryHost(t *testing.T) {
 	t.Parallel()
-	if hintsOff() {
+	if hintsLost() {
 		return // it is known within the refresh of a minute
 	}
 	f := meshed(t, 3, nil)
@@ -137,7 +137,7 @@ func leaseOf(t *testing.T, c *postrider.Client) time.Duration {
 func TestOverTheMeshAModeReachesEveryHost(t *testing.T) {
 	t.Parallel()
 	refresh, bound := time.Minute, time.Second // DESIGN says 100 ms: the machine of the tests may be busy
-	if hintsOff() {
+	if hintsLost() {
 		refresh, bound = 300*time.Millisecond, 5*time.Second
 	}
 	f := meshed(t, 3, readModesEvery(refresh))
@@ -145,7 +145,7 @@ func TestOverTheMeshAModeReachesEveryHost(t *testing.T) {
 
 	there, back := setPops(t, f, a, true), setPops(t, f, c, false)
 
-	t.Logf("on after %s, off after %s", there.Round(time.Millisecond), back.Round(time.Millisecond))
+	t.Logf("on after %s, off after %s (hints: %s)", there.Round(time.Millisecond), back.Round(time.Millisecond), hints())
 	require.Less(t, max(there, back), bound)
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"postrider.dev/tests/hintfault"
 )
 
 // Binaries builds the programs once a test process, into a temporary folder named for the process; the next run removes it.
@@ -42,7 +44,11 @@ func (b *Binaries) build() {
 	}
 	args := []string{"build", "-o", b.dir + "/", "postrider.dev/stack/cmd/postrider"}
 	for _, s := range Services() {
-		args = append(args, "postrider.dev/services/"+s+"/cmd/"+s)
+		from := "postrider.dev/services/" + s + "/cmd/" + s
+		if s == "meshhint" && hintfault.FromEnv() != hintfault.None {
+			from = "postrider.dev/tests/cmd/meshhint" // the sidecar that can lose hints
+		}
+		args = append(args, from)
 	}
 	b.log, b.err = exec.Command("go", args...).CombinedOutput() //nolint:noctx // the project's own packages
 }

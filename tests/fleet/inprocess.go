@@ -21,6 +21,7 @@ import (
 	"postrider.dev/pkg/run"
 	postrider "postrider.dev/sdk"
 	"postrider.dev/stack"
+	"postrider.dev/tests/hintfault"
 )
 
 // AdminKey is the bootstrap admin key of every fleet.
@@ -97,7 +98,9 @@ func (f *Fleet) StartHost(t testing.TB, o Options) *Host {
 		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Traces: noop.NewTracerProvider(), Clock: clock.Real{},
 		Listen: ports.listen, Dial: memnet.DialTCP,
 	}
-	go func() { ended <- stack.Run(ctx, cfg, env, func() { close(ready) }) }()
+	seam, err := hintfault.Seam(hintfault.FromEnv())
+	require.NoError(t, err)
+	go func() { ended <- stack.RunWith(ctx, cfg, env, func() { close(ready) }, seam) }()
 	h := &Host{HTTP: "http://" + http, GRPC: grpc, Admin: admin}
 	stopped := false
 	h.stop = func() {

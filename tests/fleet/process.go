@@ -24,6 +24,7 @@ import (
 	"postrider.dev/pkg/redistest"
 	postrider "postrider.dev/sdk"
 	"postrider.dev/stack"
+	"postrider.dev/tests/hintfault"
 )
 
 // Process is one service as a process of its own.
@@ -93,7 +94,7 @@ func StartProcessesWith(t testing.TB, bin *Binaries, o ProcessOptions) *Processe
 		return append([]string{
 			"POSTRIDER_DATABASE_URL=" + database, "POSTRIDER_REDIS_URL=" + redis, "POSTRIDER_MIGRATE=false",
 			fmt.Sprintf("POSTRIDER_HOST_ID=host-%d", host+1), "POSTRIDER_CLUSTER_SECRET=" + ClusterSecret, "PATH=" + os.Getenv("PATH"),
-			"POSTRIDER_HINT_CARRIERS=" + os.Getenv("POSTRIDER_HINT_CARRIERS"),
+			"POSTRIDER_HINT_CARRIERS=" + os.Getenv("POSTRIDER_HINT_CARRIERS"), hintfault.Variable + "=" + hintfault.FromEnv(),
 		}, o.Env...)
 	}
 	for n := range o.Hosts {
