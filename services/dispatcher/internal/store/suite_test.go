@@ -12,7 +12,7 @@ import (
 
 func TestStorePassesTheSuiteOfStores(t *testing.T) {
 	t.Parallel()
-	windowtest.Run(t, 1200, func(t *testing.T) (windowtest.Store, window.GroupShardID) {
+	windowtest.Run(t, func(t *testing.T) (windowtest.Store, window.GroupShardID) {
 		t.Helper()
 		b := newBench(t)
 		gs := b.groupShard(b.shard())

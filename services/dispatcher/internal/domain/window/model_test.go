@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"postrider.dev/pkg/run/runtest"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/settled"
 	"postrider.dev/services/dispatcher/internal/domain/window"
@@ -297,7 +298,7 @@ func (w *world) check(r windowtest.Record) {
 // TestHistoryKeepsEveryPromise is properties (a) and (b): views on one store, drops and reloads at any point, replayed against the model.
 func TestHistoryKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
-	for i := range 5 { // rapid's own number of checks is small for so many kinds of steps
+	for i := range runtest.Volume(5, 1) { // rapid's own number of checks is small for so many kinds of steps
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, history)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"postrider.dev/pkg/run/runtest"
 	"postrider.dev/services/dispatcher/internal/domain/queue"
 	"postrider.dev/services/dispatcher/internal/domain/settled"
 	"postrider.dev/services/dispatcher/internal/domain/window"
@@ -27,7 +28,9 @@ type Store interface {
 
 // Run drives a store and a Mem in step, with random work from two dispatchers, and demands equal rows after each change, every promise
 // of the checker, and that what may not be written is not. open returns a fresh group-shard that begins at offset 0.
-func Run(t *testing.T, steps int, open func(*testing.T) (Store, window.GroupShardID)) {
+//
+// One goroutine does it all, so that the race detector has little to find and makes the checker slow: what is long is done without it (scripts/volume).
+func Run(t *testing.T, open func(*testing.T) (Store, window.GroupShardID)) {
 	t.Helper()
 	for _, p := range []window.Policy{
 		{Mode: queue.Ordered, OnFailure: queue.Block}, {Mode: queue.Ordered, OnFailure: queue.Skip, Trace: true}, {Mode: queue.Shared, OnFailure: queue.Block},
@@ -42,7 +45,7 @@ func Run(t *testing.T, steps int, open func(*testing.T) (Store, window.GroupShar
 			}
 			d.checker = NewChecker(p, 0, d.log.Hash)
 			d.checker.Trims(d.log.Tail)
-			for range steps {
+			for range runtest.Volume(1200, 300) {
 				d.step()
 			}
 			require.Empty(t, d.checker.Violations())

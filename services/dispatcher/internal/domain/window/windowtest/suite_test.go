@@ -18,7 +18,7 @@ func (s ticking) Apply(c window.Change) (window.Stamp, error) {
 
 func TestMemPassesTheSuiteOfStores(t *testing.T) {
 	t.Parallel()
-	windowtest.Run(t, 1200, func(*testing.T) (windowtest.Store, window.GroupShardID) { return ticking{windowtest.NewMem(3, 0)}, 3 })
+	windowtest.Run(t, func(*testing.T) (windowtest.Store, window.GroupShardID) { return ticking{windowtest.NewMem(3, 0)}, 3 })
 }
 
 func TestCheckerAcceptsAWellFormedRecordByHand(t *testing.T) {
