@@ -89,7 +89,6 @@ func StartProcessesWith(t testing.TB, bin *Binaries, o ProcessOptions) *Processe
 	if o.Through != nil {
 		redis = "redis://" + o.Through("redis", p.Redis.Addr())
 	}
-	ports := listeners{}
 	env := func(host int) []string {
 		return append([]string{
 			"POSTRIDER_DATABASE_URL=" + database, "POSTRIDER_REDIS_URL=" + redis, "POSTRIDER_MIGRATE=false",
@@ -100,14 +99,14 @@ func StartProcessesWith(t testing.TB, bin *Binaries, o ProcessOptions) *Processe
 	for n := range o.Hosts {
 		own := env(n)
 		if o.Mesh {
-			own = append(own, "POSTRIDER_MESH_LISTEN="+ports.open(t), "POSTRIDER_REDIS_URL=")
+			own = append(own, "POSTRIDER_MESH_LISTEN="+freeAddr(t), "POSTRIDER_REDIS_URL=")
 		}
 		var disk *Disk
 		if o.SmallSpools {
 			disk = newDisk(t)
 			own = append(own, Spool(disk.dir))
 		}
-		host := newHost(t, bin, n, own, ports, o.Through)
+		host := newHost(t, bin, n, own, o.Through)
 		if disk != nil {
 			host.Disk, disk.process = disk, host.Dispatcher
 		}
@@ -115,11 +114,8 @@ func StartProcessesWith(t testing.TB, bin *Binaries, o ProcessOptions) *Processe
 	}
 	if o.Singles {
 		p.Singles = append(p.Singles,
-			newProcess(t, bin, "scheduler", 0, ports.open(t), append(env(0), "POSTRIDER_SCHEDULER_ADDR="+ports.open(t))),
-			newProcess(t, bin, "audit", 0, ports.open(t), append(env(0), "POSTRIDER_AUDIT_ADDR="+ports.open(t))))
-	}
-	for _, lis := range ports {
-		require.NoError(t, lis.Close()) // the processes open them now
+			newProcess(t, bin, "scheduler", 0, freeAddr(t), append(env(0), "POSTRIDER_SCHEDULER_ADDR="+freeAddr(t))),
+			newProcess(t, bin, "audit", 0, freeAddr(t), append(env(0), "POSTRIDER_AUDIT_ADDR="+freeAddr(t))))
 	}
 	for _, proc := range p.All() {
 		proc.Start(t)
@@ -139,19 +135,19 @@ func (p *Processes) All() []*Process {
 	return list
 }
 
-func newHost(t testing.TB, bin *Binaries, n int, env []string, ports listeners, through func(name, addr string) string) *ProcessHost {
+func newHost(t testing.TB, bin *Binaries, n int, env []string, through func(name, addr string) string) *ProcessHost {
 	t.Helper()
-	httpAddr, grpcAddr, dispatcher, sidecar := ports.open(t), ports.open(t), ports.open(t), ports.open(t)
+	httpAddr, grpcAddr, dispatcher, sidecar := freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)
 	h := &ProcessHost{HTTP: "http://" + httpAddr, GRPC: grpcAddr}
 	with := func(own ...string) []string { return append(append([]string(nil), env...), own...) }
-	h.Sidecar = newProcess(t, bin, "meshhint", n, ports.open(t), with("POSTRIDER_MESHHINT_INTERNAL_ADDR="+sidecar))
+	h.Sidecar = newProcess(t, bin, "meshhint", n, freeAddr(t), with("POSTRIDER_MESHHINT_INTERNAL_ADDR="+sidecar))
 	reached := dispatcher
 	if through != nil {
 		reached = through(fmt.Sprintf("dispatcher %d", n+1), dispatcher)
 	}
-	h.Dispatcher = newProcess(t, bin, "dispatcher", n, ports.open(t), with("POSTRIDER_DISPATCHER_ADDR="+dispatcher,
+	h.Dispatcher = newProcess(t, bin, "dispatcher", n, freeAddr(t), with("POSTRIDER_DISPATCHER_ADDR="+dispatcher,
 		"POSTRIDER_DISPATCHER_ADVERTISE_ADDR="+reached, "POSTRIDER_DISPATCHER_MESHHINT_ADDR="+sidecar, spoolOf(env, n)))
-	h.Ingress = newProcess(t, bin, "ingress", n, ports.open(t), with("POSTRIDER_INGRESS_HTTP_ADDR="+httpAddr,
+	h.Ingress = newProcess(t, bin, "ingress", n, freeAddr(t), with("POSTRIDER_INGRESS_HTTP_ADDR="+httpAddr,
 		"POSTRIDER_INGRESS_GRPC_ADDR="+grpcAddr, "POSTRIDER_INGRESS_MESHHINT_ADDR="+sidecar, "POSTRIDER_INGRESS_ADMIN_KEY="+AdminKey))
 	return h
 }
