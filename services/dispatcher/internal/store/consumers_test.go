@@ -58,10 +58,8 @@ func (e *engine) popWish() window.Request {
 const wantSeeks = 25
 
 // seekWish moves a group, or one of its keys, to somewhere near the end of the log. It is planned under the lock and alone.
-func (e *engine) seekWish() window.Request {
-	e.arena.mu.RLock()
-	head := e.arena.log.Head()
-	e.arena.mu.RUnlock()
+func (e *engine) seekWish(log *arenaLog) window.Request {
+	head := log.head()
 	s := &window.Seek{To: head - window.Offset(e.rnd.Int64N(min(int64(head), 500)+1)), Deleted: &settled.Marks{}}
 	if s.Keyed = e.rnd.IntN(2) == 0; s.Keyed {
 		s.Hash = uint64(e.rnd.IntN(20))
@@ -103,6 +101,7 @@ type kinds struct {
 func wantKinds() []string {
 	return []string{
 		"ack", "partial settlement", "nack", "reject", "late settlement", "repeated ack", "renew", "late renew", "release", "crash", "engine crash", "seek", "seek of a key", "fenced lease",
+		"transaction", "transaction over two queues", "refused transaction", "repeated transaction",
 	}
 }
 

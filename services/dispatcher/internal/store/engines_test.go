@@ -20,6 +20,7 @@ import (
 
 const (
 	engineCount   = 3
+	queueCount    = 2
 	groupCount    = 12
 	consumerCount = 24 // of each group
 )
@@ -32,7 +33,8 @@ const engineTime = 15 * time.Minute
 
 // TestThreeEnginesOnOneDatabaseKeepEveryPromise runs three small engines with skewed clocks on the same twelve groups, several of which each changes in one
 // transaction. Their consumers ack all or part, nack, reject, renew, release, come too late or never again, each time through whichever engine. Now and
-// then a group, or one key of it, is moved. The history is replayed in version order against the model: order and one lease per key, nothing settled again, no dead lease accepted, nothing early, no refusal that was not true.
+// then a group, or one key of it, is moved, and now and then what several groups of both queues settle is committed together with pushes, or refused as a
+// whole. The history is replayed in version order against the model: order and one lease per key, nothing settled again, no dead lease accepted, nothing early, no refusal that was not true.
 func TestThreeEnginesOnOneDatabaseKeepEveryPromise(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -50,7 +52,7 @@ func TestThreeEnginesOnOneDatabaseKeepEveryPromise(t *testing.T) {
 	require.NoError(t, group.Wait())
 
 	total := int(a.changes.Load())
-	t.Logf("%d changes, %d under the lock, %d lost races, %d too early; %d messages", total, a.locked.Load(), a.lost.Load(), a.early.Load(), a.log.Head())
+	t.Logf("%d changes, %d under the lock, %d lost races, %d too early; %d and %d messages", total, a.locked.Load(), a.lost.Load(), a.early.Load(), a.logs[0].head(), a.logs[1].head())
 	require.GreaterOrEqual(t, int64(total), wantChanges())
 	t.Logf("%v", a.kinds.counts)
 	for _, kind := range wantKinds() {
@@ -66,19 +68,24 @@ func TestThreeEnginesOnOneDatabaseKeepEveryPromise(t *testing.T) {
 		}
 		require.EqualValues(t, g.max, scan[int64](b, "SELECT version FROM dispatcher.group_shards WHERE id = $1", g.id), "a change without a record")
 	}
+	for _, l := range a.logs {
+		require.Empty(t, l.early)
+		require.EqualValues(t, l.head(), scan[int64](b, "SELECT head FROM dispatcher.shards WHERE id = $1", l.shard), "messages without a commit that is known")
+	}
 	require.Equal(t, int(a.letters.Load()), scan[int](b, "SELECT count(*) FROM dispatcher.dead_letters"))
 }
 
 // engine is the smallest one: a view of each group, the fast way, and the slow one after lost races.
 type engine struct {
-	arena *arena
-	seats []*seat
-	index int
-	store *store.Store
-	rnd   *rand.Rand
-	skew  time.Duration
-	began time.Time
-	want  int64 // changes of all engines together
+	arena  *arena
+	seats  []*seat
+	index  int
+	store  *store.Store
+	rnd    *rand.Rand
+	skew   time.Duration
+	began  time.Time
+	want   int64 // changes of all engines together
+	joints int   // transactions so far
 }
 
 // seat is what an engine has of one group.
@@ -108,9 +115,13 @@ func newEngine(a *arena, s *store.Store, i int) *engine {
 }
 
 func (e *engine) run(ctx context.Context, stop func()) error {
+	defer stop() // one that fails ends the history
 	for ctx.Err() == nil && e.arena.changes.Load() < e.want {
-		turns := e.turns()
-		err := e.serve(context.WithoutCancel(ctx), turns)
+		serve, turns := e.serve, e.turns()
+		if e.rnd.IntN(8) == 0 {
+			serve, turns = e.transact, e.parties(turns)
+		}
+		err := serve(context.WithoutCancel(ctx), turns)
 		for _, t := range turns {
 			t.giveBack()
 		}
@@ -118,7 +129,6 @@ func (e *engine) run(ctx context.Context, stop func()) error {
 			return err
 		}
 	}
-	stop()
 	return nil
 }
 
@@ -135,7 +145,7 @@ func (e *engine) turns() []*turn {
 			s.view = nil
 		}
 		if e.rnd.Int64N(max(1, e.want/wantSeeks)) == 0 {
-			turns = append(turns, &turn{seat: s, requests: []window.Request{e.seekWish()}})
+			turns = append(turns, &turn{seat: s, requests: []window.Request{e.seekWish(s.log)}})
 			continue
 		}
 		t := &turn{seat: s, users: s.take(e.rnd, 1+e.rnd.IntN(5))}
@@ -207,18 +217,18 @@ func (e *engine) now() window.DBTime { return window.DBTimeOf(time.Now().Add(e.s
 
 // plan feeds the view and plans.
 func (e *engine) plan(t *turn, now window.DBTime) window.Change {
-	e.arena.mu.RLock()
+	t.log.mu.RLock()
 	for _, r := range t.requests {
 		switch r := r.(type) {
 		case *window.Pop:
-			e.arena.log.Supply(t.view, r)
+			t.log.log.Supply(t.view, r)
 		case *window.Seek: // the row is locked: what is settled is in the log by now
 			if r.Keyed {
-				r.Members = e.arena.log.Members(r.Hash)
+				r.Members = t.log.log.Members(r.Hash)
 			}
 		}
 	}
-	e.arena.mu.RUnlock()
+	t.log.mu.RUnlock()
 	change, outcomes := t.view.Plan(now, e.rnd.Float64, t.requests)
 	for i := range change.DeadLetters {
 		change.DeadLetters[i].ID = uuid.Must(uuid.NewV7())
