@@ -51,6 +51,12 @@ func (t *Transaction) Nack(l *Lease, d *Delivery, delay time.Duration, reason st
 	return t.settle(l, nack(d, delay, reason))
 }
 
+// Settle adds a settlement as it is: an operation of its own, in this place, whatever lies before it.
+func (t *Transaction) Settle(req *queuev1.AckRequest) *Transaction {
+	t.ops = append(t.ops, &queuev1.TransactOperation{Ack: req})
+	return t
+}
+
 // Reject sends a message to the dead letters.
 func (t *Transaction) Reject(l *Lease, d *Delivery, reason string) *Transaction {
 	return t.settle(l, reject(d, reason))

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	queuev1 "postrider.dev/proto/gen/postrider/queue/v1"
 	postrider "postrider.dev/sdk"
 )
 
@@ -27,6 +29,7 @@ type transactFile struct {
 		} `json:"push"`
 		Ack *struct {
 			Queue       string               `json:"queue"`
+			Group       string               `json:"group"`
 			Lease       string               `json:"lease"`
 			Settlements []transactSettlement `json:"settlements"`
 		} `json:"ack"`
@@ -48,6 +51,8 @@ type transactItem struct {
 
 type transactSettlement struct {
 	MessageID string        `json:"message_id"`
+	ClientID  string        `json:"client_id"`
+	Partition string        `json:"partition"`
 	Action    string        `json:"action"`
 	Delay     *textDuration `json:"delay"`
 	Reason    string        `json:"reason"`
@@ -140,24 +145,15 @@ func transactionOf(ops *transactFile) (*postrider.Transaction, error) {
 			t.Push(op.Push.Queue, items...)
 			continue
 		}
-		l := &postrider.Lease{Queue: op.Ack.Queue, Token: op.Ack.Lease}
-		var done []*postrider.Delivery
+		req := &queuev1.AckRequest{Queue: op.Ack.Queue, Group: op.Ack.Group, Lease: op.Ack.Lease}
 		for _, s := range op.Ack.Settlements {
-			one := &postrider.Delivery{MessageID: s.MessageID}
-			switch s.Action {
-			case "", "ack":
-				done = append(done, one)
-			case "nack":
-				t.Nack(l, one, s.delay(), s.Reason)
-			case "reject":
-				t.Reject(l, one, s.Reason)
-			default:
-				return nil, fmt.Errorf("%w: operation %d: action %q is none of ack, nack and reject", ErrUsage, i, s.Action)
+			one, err := s.settlement()
+			if err != nil {
+				return nil, fmt.Errorf("%w: operation %d: %w", ErrUsage, i, err)
 			}
+			req.Settlements = append(req.Settlements, one)
 		}
-		if len(done) > 0 {
-			t.Ack(l, done...)
-		}
+		t.Settle(req)
 	}
 	return t, nil
 }
@@ -175,11 +171,20 @@ func (it *transactItem) message() postrider.Message {
 	return m
 }
 
-func (s *transactSettlement) delay() time.Duration {
-	if s.Delay == nil {
-		return -1
+func (s *transactSettlement) settlement() (*queuev1.Settlement, error) {
+	actions := map[string]queuev1.AckAction{
+		"": queuev1.AckAction_ACK_ACTION_ACK, "ack": queuev1.AckAction_ACK_ACTION_ACK,
+		"nack": queuev1.AckAction_ACK_ACTION_NACK, "reject": queuev1.AckAction_ACK_ACTION_REJECT,
 	}
-	return time.Duration(*s.Delay)
+	action, ok := actions[s.Action]
+	if !ok {
+		return nil, fmt.Errorf("action %q is none of ack, nack and reject", s.Action) //nolint:err113 // for the user alone
+	}
+	one := &queuev1.Settlement{MessageId: s.MessageID, ClientId: s.ClientID, Partition: s.Partition, Action: action, Reason: s.Reason}
+	if s.Delay != nil {
+		one.Delay = durationpb.New(time.Duration(*s.Delay))
+	}
+	return one, nil
 }
 
 // printRefused says of a refused transaction what is wrong with each operation.

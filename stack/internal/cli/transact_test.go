@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,4 +35,37 @@ func TestTransactDoesAFileOfOperationsOrSaysWhichIsAtFault(t *testing.T) {
 	require.Contains(t, stderr, "operation 0: ALREADY_SETTLED")
 	_, _, err = s.run("transact", "-f", filepath.Join(t.TempDir(), "none"))
 	require.ErrorContains(t, err, "read operations")
+}
+
+func TestTransactSendsTheOperationsAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	var ids []string
+	for _, p := range []string{"a", "b", "c"} {
+		ids = append(ids, strings.Fields(s.must("push", "orders", `{}`, "--partition", p))[1])
+	}
+	popped := s.must("pop", "orders", "--wait", "10s", "--batch", "3")
+	lease := leaseOf(t, popped)
+	file := filepath.Join(t.TempDir(), "ops.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"operations":[
+		{"ack":{"queue":"orders","lease":"`+lease+`","settlements":[
+			{"message_id":"`+ids[2]+`","action":"nack","delay":"1h"},{"message_id":"`+ids[0]+`"},{"message_id":"`+ids[1]+`","action":"reject","reason":"no"}]}},
+		{"push":{"queue":"invoices","items":[{"payload":1}]}}]}`), 0o600))
+
+	done := s.must("transact", "-f", file, "-o", "json")
+
+	var answer struct {
+		Operations []struct {
+			Pushed  []any
+			Settled []struct{ MessageID string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(done), &answer))
+	require.Len(t, answer.Operations, 2, "no operation is divided: %s", done)
+	require.Len(t, answer.Operations[1].Pushed, 1)
+	var settled []string
+	for _, one := range answer.Operations[0].Settled {
+		settled = append(settled, one.MessageID)
+	}
+	require.Equal(t, []string{ids[2], ids[0], ids[1]}, settled, "in the order of the file")
 }
