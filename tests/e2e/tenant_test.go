@@ -89,6 +89,8 @@ func (o owned) requests() map[string][]string {
 		"GET /v1/admin/nodes":        {"/v1/admin/nodes", "", "403"},
 		"GET /v1/admin/mesh":         {"/v1/admin/mesh", "", "403"},
 		"GET /v1/admin/spool":        {"/v1/admin/spool", "", "403"},
+
+		"GET /api/v1/system/shared-state": {"/api/v1/system/shared-state", "", "403"},
 	}
 }
 

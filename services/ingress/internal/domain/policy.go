@@ -108,6 +108,7 @@ func adminPolicies() []Policy {
 		admin("PUT", "/modes/{mode}", "SetMode", true),
 		admin("GET", "/spool", "GetSpool", true),
 		admin("GET", "/mesh", "GetMesh", true),
+		{Method: "GET", Pattern: "/api/v1/system/shared-state", Via: ViaHandler, Area: AreaAdmin, Role: tenant.Admin, DefaultTenant: true},
 	}
 }
 

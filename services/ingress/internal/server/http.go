@@ -25,6 +25,7 @@ func (s *Server) mount(r chi.Router) {
 		"POST /v1/transactions":            s.restTransact,
 		"PATCH /v1/queues/{queue}":         s.restConfigure,
 		"GET /v1/queues/{queue}/subscribe": s.restSubscribe,
+		"GET " + sharedStatePath:           s.sharedState,
 		"GET /livez":                       httpserver.Live,
 		"GET /readyz":                      s.ready,
 		"GET /openapi.json":                s.openapi,

@@ -22,13 +22,20 @@ func (*fakeStore) SetMode(_ context.Context, by tenant.Caller, m domain.Mode) (d
 type fakeModes struct {
 	mu      sync.Mutex // guards the rest
 	now     modes.Modes
+	unknown bool
 	changed chan struct{}
 }
 
 func (f *fakeModes) Observe() (modes.Modes, bool, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.now, true, f.changed
+	return f.now, !f.unknown, f.changed
+}
+
+func (f *fakeModes) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unknown = true
 }
 
 func (f *fakeModes) closePops(reason string) {

@@ -68,6 +68,7 @@ func metaSummaries() map[string]string {
 		"/readyz":       "Whether this node can do its job now, with reasons; 503 if not.",
 		"/openapi.json": "This document.",
 		"/docs":         "This document for people.",
+		sharedStatePath: "For clients written for Queen: enabled is always false, with the reason; maintenanceMode and popMaintenanceMode are the modes.",
 	}
 }
 

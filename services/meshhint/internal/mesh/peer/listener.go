@@ -35,11 +35,12 @@ type Listener struct {
 	joined   func()
 	live     *Liveness
 	room     *room
+	quiet    *quiet
 }
 
 // NewListener returns a Listener on lis, which Run closes. joined is called when a peer was accepted.
 func NewListener(lis net.Listener, o Options, receiver Receiver, live *Liveness, joined func()) *Listener {
-	return &Listener{lis: lis, o: o, receiver: receiver, live: live, joined: joined, room: newRoom()}
+	return &Listener{lis: lis, o: o, receiver: receiver, live: live, joined: joined, room: newRoom(), quiet: newQuiet(o.Clock)}
 }
 
 // Connected is how many peers are connected.
@@ -128,7 +129,10 @@ func (l *Listener) failed(conn net.Conn, err error) {
 		return
 	}
 	l.o.Counts.HandshakeFailed(accepted, reason)
-	l.o.Log.Warn("a handshake with this sidecar failed", zap.Stringer("addr", conn.RemoteAddr()), zap.String("reason", reason), zap.Error(err))
+	if failures, ok := l.quiet.failed(reason); ok {
+		l.o.Log.Warn("a handshake with this sidecar failed", zap.Stringer("addr", conn.RemoteAddr()), zap.String("reason", reason),
+			zap.Int("failures", failures), zap.Error(err))
+	}
 }
 
 // receive passes hints on until the connection ends, and says why it did. Who is silent for DeadAfter has ended.
