@@ -30,10 +30,16 @@ type cold struct {
 // newCold makes the database with the schemas of this service and of audit, whose function control actions call.
 func newCold(t *testing.T) *cold {
 	t.Helper()
+	return coldOn(t, migrations.Set())
+}
+
+// coldOn is newCold with other steps of this service's schema.
+func coldOn(t *testing.T, steps migrate.Set) *cold {
+	t.Helper()
 	audit := migrate.Set{Schema: "audit", FS: os.DirFS("../../../audit/migrations")}
 	roles, err := os.ReadFile("../../../../deploy/postgres/roles.sql")
 	require.NoError(t, err)
-	database := pgtest.NewDatabase(t, pgtest.Roles{SQL: string(roles), Prefix: "postrider_"}, audit, migrations.Set())
+	database := pgtest.NewDatabase(t, pgtest.Roles{SQL: string(roles), Prefix: "postrider_"}, audit, steps)
 	c := &cold{bench: benchOn(t, database.URL()), database: database}
 	c.enc, err = segment.NewEncoder(1)
 	require.NoError(t, err)
