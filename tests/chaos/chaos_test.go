@@ -52,7 +52,7 @@ func TestNoFaultLosesWhatIsAcknowledgedOrBringsBackWhatIsAcked(t *testing.T) { /
 	t.Logf("seed %d: %d faults in %s", report.Seed, len(plan), report.Length)
 	network := &network{t: t}
 	f := fleet.StartProcessesWith(t, &binaries, fleet.ProcessOptions{
-		Hosts: hosts, Singles: true, Through: network.through, SmallSpools: true,
+		Hosts: hosts, Singles: true, Through: network.through, SmallSpools: true, Mesh: true, Redis: true,
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), report.Length+2*recovery)
 	defer cancel()

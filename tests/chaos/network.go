@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// network is what lies between the hosts: a proxy in front of each dispatcher, through which the ingresses of all hosts reach it, and one in front of Redis.
+// network is what lies between the hosts: a proxy in front of each dispatcher, through which the ingresses of all hosts reach it, one in front of each
+// sidecar's mesh, and one in front of Redis.
 type network struct {
 	t testing.TB
 
@@ -33,17 +35,25 @@ func (n *network) through(name, addr string) string {
 	return p.Listen
 }
 
-// of are the proxies that a fault of the network strikes: the one to a host's dispatcher, and the one to Redis.
-func (n *network) of(host int) []*toxiproxy.Proxy {
+// named are the proxies with one of these names.
+func (n *network) named(names ...string) []*toxiproxy.Proxy {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var list []*toxiproxy.Proxy
 	for _, p := range n.proxies {
-		if p.Name == "redis" || p.Name == fmt.Sprintf("dispatcher %d", host+1) {
+		if slices.Contains(names, p.Name) {
 			list = append(list, p)
 		}
 	}
 	return list
+}
+
+// mesh is the proxy to a host's sidecar.
+func mesh(host int) string { return fmt.Sprintf("mesh %d", host+1) }
+
+// of are the proxies that a fault of the network strikes: those to a host's dispatcher and sidecar, and the one to Redis.
+func (n *network) of(host int) []*toxiproxy.Proxy {
+	return n.named("redis", fmt.Sprintf("dispatcher %d", host+1), mesh(host))
 }
 
 // slow delays all bytes, each way, by up to a fifth of a second.
@@ -66,13 +76,18 @@ func (n *network) slow(host int) action {
 }
 
 // cut breaks every connection and refuses new ones.
-func (n *network) cut(host int) action {
+func (n *network) cut(host int) action { return n.without(n.of(host)) }
+
+// cutMesh is cut for the connections of peers to a host's sidecar alone: that host hears nothing by the mesh, and is heard.
+func (n *network) cutMesh(host int) action { return n.without(n.named(mesh(host))) }
+
+func (n *network) without(proxies []*toxiproxy.Proxy) action {
 	return func(ctx context.Context, span time.Duration) error {
-		for _, p := range n.of(host) {
+		for _, p := range proxies {
 			p.Stop()
 		}
 		hold(ctx, span)
-		for _, p := range n.of(host) {
+		for _, p := range proxies {
 			if err := p.Start(); err != nil {
 				return fmt.Errorf("mend %s: %w", p.Name, err)
 			}

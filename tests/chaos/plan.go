@@ -26,6 +26,7 @@ const (
 	RedisAway        Kind = "redis away" // and empty when it returns
 	SlowNetwork      Kind = "network slow"
 	CutNetwork       Kind = "network cut"
+	CutMesh          Kind = "mesh cut"          // and nothing else of the network
 	FillDisk         Kind = "spool's disk full" // while postgres is away, and a while longer
 )
 
@@ -40,6 +41,7 @@ func kinds() map[Kind]span {
 		DrainDispatcher: {0, time.Second}, DrainIngress: {0, time.Second},
 		CrashPostgres: {0, 0}, PostgresAway: {3 * time.Second, 10 * time.Second}, FreezePostgres: {time.Second, 3 * time.Second},
 		RedisAway: {0, 3 * time.Second}, SlowNetwork: {2 * time.Second, 5 * time.Second}, CutNetwork: {500 * time.Millisecond, 3 * time.Second},
+		CutMesh:  {0, 7 * time.Second},
 		FillDisk: {2 * time.Second, 4 * time.Second},
 	}
 }
@@ -48,7 +50,7 @@ func kinds() map[Kind]span {
 func order() []Kind {
 	return []Kind{
 		KillIngress, KillDispatcher, KillSidecar, KillScheduler, KillAudit, FreezeIngress, FreezeDispatcher, FreezeSidecar, DrainDispatcher, DrainIngress,
-		CrashPostgres, PostgresAway, FreezePostgres, RedisAway, SlowNetwork, CutNetwork, FillDisk,
+		CrashPostgres, PostgresAway, FreezePostgres, RedisAway, SlowNetwork, CutNetwork, CutMesh, FillDisk,
 	}
 }
 

@@ -85,6 +85,8 @@ func (w *World) remedy(f Fault) (target string, do action) {
 		return "network", w.net.slow(f.Host)
 	case CutNetwork:
 		return "network", w.net.cut(f.Host)
+	case CutMesh:
+		return "network", w.net.cutMesh(f.Host)
 	case FillDisk:
 		return "postgres", w.fillDisk(h)
 	}

@@ -67,8 +67,8 @@ type ProcessOptions struct {
 	Singles bool
 	// Through, when set, puts something between the hosts: it returns the address under which others reach what listens at addr.
 	Through func(name, addr string) string
-	// Mesh joins the hosts by TCP and not by Redis.
-	Mesh bool
+	// Mesh joins the hosts by TCP, each by name, and not by Redis unless Redis is set.
+	Mesh, Redis bool
 	// SmallSpools gives each dispatcher a spool on a small disk of its own, see Disk.
 	SmallSpools bool
 }
@@ -96,11 +96,9 @@ func StartProcessesWith(t testing.TB, bin *Binaries, o ProcessOptions) *Processe
 			"POSTRIDER_HINT_CARRIERS=" + os.Getenv("POSTRIDER_HINT_CARRIERS"), hintfault.Variable + "=" + hintfault.FromEnv(),
 		}, o.Env...)
 	}
+	meshes := o.meshes(t)
 	for n := range o.Hosts {
-		own := env(n)
-		if o.Mesh {
-			own = append(own, "POSTRIDER_MESH_LISTEN="+freeAddr(t), "POSTRIDER_REDIS_URL=")
-		}
+		own := append(env(n), meshes[n]...)
 		var disk *Disk
 		if o.SmallSpools {
 			disk = newDisk(t)
