@@ -16,7 +16,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/silence"
 )
+
+// unheard is how long the server's machine may acknowledge nothing of what was sent to it before the connection is lost. Without such a bound a statement
+// that is sent into a network that was cut waits for its caller's patience, and what it waits for is not known to be away. Keepalive does not help: the
+// system sends none while there is something to send again.
+const unheard = 5 * time.Second
+
+// vanished are the session settings by which the server notices that we are gone without a word. Until it does it keeps the session, with its locks and its
+// place among max_connections; by default for two hours.
+func vanished() map[string]string {
+	return map[string]string{"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3", "tcp_user_timeout": "10000"}
+}
 
 // Tracer sees statements; see Counter.
 type Tracer = pgx.QueryTracer
@@ -88,6 +100,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	cfg.MaxConnLifetimeJitter = 10 * time.Minute
 	cfg.MaxConnIdleTime = 10 * time.Minute
 	cfg.HealthCheckPeriod = 15 * time.Second
+	cfg.ShouldPing = (&alive{clk: opts.Clock}).shouldPing
 	cfg.PingTimeout = opts.ConnectTimeout
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -128,8 +141,16 @@ func (o Options) apply(cfg *pgx.ConnConfig) {
 		cfg.RuntimeParams["application_name"] = o.AppName
 	}
 	maps.Copy(cfg.RuntimeParams, o.RuntimeParams)
-	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
-	cfg.DialFunc = dialer.DialContext
+	for name, value := range vanished() {
+		if _, given := cfg.RuntimeParams[name]; !given {
+			cfg.RuntimeParams[name] = value
+		}
+	}
+	dialer := &net.Dialer{
+		Timeout:         o.ConnectTimeout, // the driver's request to stop a lost statement has none of its own, and holds a place in the pool
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+	}
+	cfg.DialFunc = silence.Dialer(dialer, unheard)
 	if o.Dial != nil {
 		cfg.DialFunc = o.Dial
 	}

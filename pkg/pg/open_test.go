@@ -163,3 +163,48 @@ func ExampleDB_InTx() {
 	}
 	_ = transfer
 }
+
+func TestAPoolOfSilentConnectionsSaysSoOnceAndNotOncePerConnection(t *testing.T) {
+	t.Parallel()
+	server := pgtest.NewServer(t, localpg.Options{})
+	const size = 8
+	db, err := pg.Open(t.Context(), server.DSN("postgres"), pg.Options{MaxConns: size, ConnectTimeout: time.Second})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	busy := make([]interface{ Release() }, 0, size)
+	for range size {
+		conn, err := db.Acquire(t.Context())
+		require.NoError(t, err)
+		busy = append(busy, conn)
+	}
+	for _, conn := range busy {
+		conn.Release()
+	}
+	released := time.Now()
+	require.Eventually(t, func() bool { return time.Since(released) > 1500*time.Millisecond }, 10*time.Second, 10*time.Millisecond,
+		"all have been idle for long enough to be asked")
+	require.NoError(t, server.Freeze(t.Context()))
+	t.Cleanup(func() { _ = server.Thaw(context.WithoutCancel(t.Context())) })
+
+	began := time.Now()
+	_, err = db.Exec(t.Context(), "SELECT 1")
+
+	require.True(t, pg.IsConnectionLost(err), "%v", err)
+	require.Less(t, time.Since(began), 8*time.Second, "with %d connections, of which each takes two seconds", size)
+	require.NoError(t, server.Thaw(t.Context()))
+	_, err = db.Exec(t.Context(), "SELECT 1")
+	require.NoError(t, err, "it is back as soon as the server is")
+}
+
+func TestTheServerIsToldToNoticeThatWeVanished(t *testing.T) {
+	t.Parallel()
+	server := pgtest.NewServer(t, localpg.Options{TCP: true})
+	for query, want := range map[string]string{"": "5", "&tcp_keepalives_idle=77": "77"} {
+		db, err := pg.Open(t.Context(), server.TCPDSN("postgres")+query, pg.Options{})
+		require.NoError(t, err)
+		var got string
+		require.NoError(t, db.QueryRow(t.Context(), "SHOW tcp_keepalives_idle").Scan(&got))
+		db.Close()
+		require.Equal(t, want, got, "what the URL says wins")
+	}
+}

@@ -115,14 +115,21 @@ func (m *Mesh) Publish(hints []*meshv1.Hint) {
 
 // Run listens, and dials every peer, until ctx ends.
 func (m *Mesh) Run(ctx context.Context) error {
-	lis := peer.NewListener(m.lis, m.options, m.receiver, m.live, m.lookSoon)
+	lis := peer.NewListener(m.lis, m.options, m.receiver, m.live, m.joined)
 	return run.All(ctx, run.Part{Name: "listener", Run: lis.Run}, run.Part{Name: "senders", Run: m.keep})
 }
 
-func (m *Mesh) lookSoon() {
+// joined is called when a peer was accepted. It may be new: the directory is read. Or it is back: who reached us can be reached, most likely, so the
+// Senders that wait try at once, and both ways are there together.
+func (m *Mesh) joined() {
 	select {
 	case m.look <- struct{}{}:
 	default:
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.senders {
+		s.Retry()
 	}
 }
 

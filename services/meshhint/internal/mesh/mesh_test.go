@@ -196,6 +196,32 @@ func TestAPeerThatComesBackElsewhereIsFoundByItsNameAndToldThatHintsWereMissed(t
 	reaches(t, from, after, "after")
 }
 
+func TestAPeerThatIsBackIsDialledAtOnce(t *testing.T) {
+	t.Parallel()
+	var where atomic.Pointer[string]
+	var dialled atomic.Int64
+	cfg := settings("waiting")
+	cfg.Peers = []peer.Address{{Host: "peer", Port: 7403}}
+	waiting := start(t, cfg, func(env *run.Env) {
+		env.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
+			if where.Load() == nil {
+				return nil, errors.New("not yet")
+			}
+			defer dialled.Add(1)
+			return memnet.DialTCP(ctx, *where.Load())
+		}
+	})
+	where.Store(new(waiting.Addr().String())) // it reaches itself, after which it rests for 15 s and more
+	eventually(t, "it has dialled", func() bool { return dialled.Load() > 0 })
+	back := settings("back")
+	back.Peers = []peer.Address{{Host: "127.0.0.1", Port: waiting.address(t).Port}}
+	where.Store(nil)
+	peerBack := start(t, back)
+	where.Store(new(peerBack.Addr().String()))
+
+	require.Eventually(t, func() bool { return waiting.connected() == 1 }, 5*time.Second, 5*time.Millisecond)
+}
+
 func TestAPeerIsDeadOnceItWasSilentAndItsConnectionEnds(t *testing.T) {
 	t.Parallel()
 	cfg := settings("listening")

@@ -15,16 +15,16 @@ type quiet struct {
 	clk clock.Clock
 
 	mu   sync.Mutex // guards told
-	told map[string]*silence
+	told map[string]*untold
 }
 
-// silence is what was not said about one reason.
-type silence struct {
+// untold is what was not said about one reason.
+type untold struct {
 	since    time.Time
 	failures int
 }
 
-func newQuiet(clk clock.Clock) *quiet { return &quiet{clk: clk, told: map[string]*silence{}} }
+func newQuiet(clk clock.Clock) *quiet { return &quiet{clk: clk, told: map[string]*untold{}} }
 
 // failed notes a failure. ok says that it is to be told of, together with those that were not: failures is how many that is.
 func (q *quiet) failed(reason string) (failures int, ok bool) {
@@ -33,7 +33,7 @@ func (q *quiet) failed(reason string) (failures int, ok bool) {
 	now := q.clk.Now()
 	s := q.told[reason]
 	if s == nil { // reasons are few: see reasonOf
-		s = &silence{}
+		s = &untold{}
 		q.told[reason] = s
 	}
 	s.failures++

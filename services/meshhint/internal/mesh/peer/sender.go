@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"postrider.dev/pkg/clock"
+	"postrider.dev/pkg/silence"
 	"postrider.dev/services/meshhint/internal/mesh/frame"
 	"postrider.dev/services/meshhint/internal/mesh/handshake"
 )
@@ -44,7 +45,8 @@ type Sender struct {
 	o       Options
 	claim   func(serverID string) (release func(), ok bool)
 	queue   chan frame.Frame
-	backoff time.Duration
+	retry   chan struct{} // holds one token when the next attempt need not wait
+	backoff time.Duration // of the goroutine of Run
 
 	mu     sync.Mutex // guards status
 	status Status
@@ -52,7 +54,7 @@ type Sender struct {
 
 // NewSender returns a Sender that does nothing until Run. claim is asked whether a connection to a sidecar is wanted; release is called when it ended.
 func NewSender(addr Address, o Options, claim func(serverID string) (release func(), ok bool)) *Sender {
-	return &Sender{addr: addr, o: o, claim: claim, queue: make(chan frame.Frame, queueLen), backoff: redialMin, status: Status{Address: addr}}
+	return &Sender{addr: addr, o: o, claim: claim, queue: make(chan frame.Frame, queueLen), retry: make(chan struct{}, 1), backoff: redialMin, status: Status{Address: addr}}
 }
 
 // Offer queues frames. It never blocks: what does not fit is dropped and counted.
@@ -64,6 +66,14 @@ func (s *Sender) Offer(frames []frame.Frame) {
 			s.o.Counts.Dropped(len(frames) - i)
 			return
 		}
+	}
+}
+
+// Retry ends the pause before the next attempt, if there is one now: there is news of a peer. It never blocks.
+func (s *Sender) Retry() {
+	select {
+	case s.retry <- struct{}{}:
+	default:
 	}
 }
 
@@ -89,11 +99,21 @@ func (s *Sender) Run(ctx context.Context) error {
 			return nil //nolint:nilerr // it was told to end
 		}
 		s.o.Log.Debug("no connection to a peer", zap.Stringer("addr", s.addr), zap.Error(err))
-		if s.o.Clock.Sleep(ctx, s.pause(err)) != nil {
-			return nil //nolint:nilerr // it was told to end
-		}
+		s.rest(ctx, s.pause(err))
 	}
 	return nil
+}
+
+// rest waits, until it is told to try again or ctx ends at the longest.
+func (s *Sender) rest(ctx context.Context, pause time.Duration) {
+	timer := s.o.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-s.retry:
+		s.backoff = redialMin
+	case <-ctx.Done():
+	}
 }
 
 // pause is how long to wait before the next attempt: the upper half of a span that doubles with each failure, at random, so that the peers of a sidecar that
@@ -119,7 +139,7 @@ func (s *Sender) connect(ctx context.Context) error {
 	defer raw.Close() //nolint:errcheck // it is of no use any more
 	unhook := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer unhook()
-	giveUpAfter(raw, s.o.DeadAfter)
+	silence.GiveUpAfter(raw, s.o.DeadAfter)
 	if err := raw.SetDeadline(s.o.Clock.Now().Add(s.o.HandshakeTimeout)); err != nil {
 		return err
 	}
@@ -146,7 +166,12 @@ func (s *Sender) connect(ctx context.Context) error {
 	s.setStatus(Status{Connected: true, ResolvedIP: ipOf(raw.RemoteAddr()), ServerID: peer.ServerID})
 	defer s.setStatus(Status{})
 	s.o.Log.Info("connected to a peer", zap.Stringer("addr", s.addr), zap.String("host_id", peer.Host))
-	return s.send(ctx, conn, sealer)
+	err = s.send(ctx, conn, sealer)
+	select {
+	case <-s.retry: // told while there was nothing to retry: a peer that ends is not dialled by all at once
+	default:
+	}
+	return err
 }
 
 func (s *Sender) introduce(ctx context.Context, raw net.Conn, admit func(handshake.Identity) error) (net.Conn, handshake.Identity, *handshake.Sealer, error) {

@@ -1,4 +1,4 @@
-package peer
+package silence
 
 import (
 	"net"
@@ -9,7 +9,7 @@ import (
 // tcpUserTimeout is TCP_USER_TIMEOUT: how long sent bytes may stay unacknowledged before the connection is given up.
 const tcpUserTimeout = 0x12
 
-// giveUpAfter makes the system end the connection once what was sent has been unacknowledged for d; else it would try for a quarter of an hour.
+// giveUpAfter is GiveUpAfter.
 func giveUpAfter(conn net.Conn, d time.Duration) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
