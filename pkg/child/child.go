@@ -35,6 +35,9 @@ type Spec struct {
 	DeathSignal syscall.Signal
 	// User to run as; nil is the current one.
 	User *User
+	// Enter, when set, is run on the thread that starts the program, right before: what it makes of the thread (a network namespace entered, for
+	// example) the child inherits. The thread ends with the child. An error of it is Launch's.
+	Enter func() error
 }
 
 // User is the account a child drops to.
@@ -66,20 +69,27 @@ func Launch(ctx context.Context, spec Spec) (*Process, error) {
 	cmd.SysProcAttr = attributes(spec)
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
-	go p.run(spec.Output, started)
+	go p.run(spec, started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("run %s: %w", spec.Program, err)
 	}
 	return p, nil
 }
 
-func (p *Process) run(output *os.File, started chan<- error) {
+func (p *Process) run(spec Spec, started chan<- error) {
 	runtime.LockOSThread() // see the package comment
-	defer runtime.UnlockOSThread()
 	defer close(p.done)
-	err := p.cmd.Start()
-	if output != nil {
-		err = errors.Join(err, output.Close())
+	var err error
+	if spec.Enter != nil {
+		err = spec.Enter() // and the thread is left locked: it ends with this goroutine, for nobody else may run on it
+	} else {
+		defer runtime.UnlockOSThread()
+	}
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if spec.Output != nil {
+		err = errors.Join(err, spec.Output.Close())
 	}
 	started <- err
 	if err == nil {

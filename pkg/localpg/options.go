@@ -21,6 +21,8 @@ type Options struct {
 	MaxConnections int
 	// SharedBuffers, as PostgreSQL writes it; "64MB" when empty.
 	SharedBuffers string
+	// Enter is child.Spec's: where the server runs.
+	Enter func() error
 	// Settings are further server settings; they win over the ones above.
 	Settings map[string]string
 }

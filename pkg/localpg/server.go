@@ -267,7 +267,7 @@ func (s *Server) startOnce(ctx context.Context) error {
 	}
 	args := append([]string{"-D", s.DataDir()}, s.opts.arguments(s.sockets, s.port)...)
 	proc, err := child.Launch(ctx, child.Spec{
-		Program: s.opts.Binaries.Path("postgres"), Args: args, Env: environment(), Output: log, User: s.acct.user(), DeathSignal: syscall.SIGINT,
+		Program: s.opts.Binaries.Path("postgres"), Args: args, Env: environment(), Output: log, User: s.acct.user(), DeathSignal: syscall.SIGINT, Enter: s.opts.Enter,
 	})
 	if err != nil {
 		return err

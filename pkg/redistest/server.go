@@ -28,17 +28,32 @@ const (
 	probeEvery   = 10 * time.Millisecond
 )
 
+// Options say where a server runs. Start runs it here, on loopback alone.
+type Options struct {
+	// Bind is the address to listen on, besides the Unix socket; whoever reaches it is let in.
+	Bind string
+	// Enter is child.Spec's: the network namespace that Bind is an address of, for example.
+	Enter func() error
+}
+
 // Server is a real redis-server of one test's own. It keeps nothing on disk: a restart is an empty Redis.
 type Server struct {
 	t    testing.TB
 	bin  string
 	dir  string
 	port int
+	opts Options
 	proc *child.Process
 }
 
 // Start runs a server until the test's end. When it returns, the server answers.
 func Start(t testing.TB) *Server {
+	t.Helper()
+	return StartWith(t, Options{Bind: "127.0.0.1"})
+}
+
+// StartWith is Start with options.
+func StartWith(t testing.TB, o Options) *Server {
 	t.Helper()
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -49,7 +64,7 @@ func Start(t testing.TB) *Server {
 		t.Fatalf("redistest: %v", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a leftover folder harms nobody
-	s := &Server{t: t, bin: bin, dir: dir}
+	s := &Server{t: t, bin: bin, dir: dir, opts: o}
 	// The port is free when we ask and may be taken when the server does: then another is tried.
 	for range 3 {
 		if s.port, err = freePort(t.Context()); err == nil {
@@ -73,7 +88,7 @@ func (s *Server) URL() string { return "unix://" + s.socket() }
 func (s *Server) TCPURL() string { return "redis://" + s.Addr() }
 
 // Addr is the server's TCP address.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return net.JoinHostPort(s.opts.Bind, strconv.Itoa(s.port)) }
 
 func (s *Server) socket() string { return filepath.Join(s.dir, "redis.sock") }
 
@@ -114,9 +129,9 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.proc, err = child.Launch(ctx, child.Spec{
-		Program: s.bin, Output: log, Dir: s.dir, Env: []string{"LC_ALL=C"},
+		Program: s.bin, Output: log, Dir: s.dir, Env: []string{"LC_ALL=C"}, Enter: s.opts.Enter,
 		Args: []string{
-			"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--unixsocket", s.socket(), "--unixsocketperm", "700",
+			"--port", strconv.Itoa(s.port), "--bind", s.opts.Bind, "--protected-mode", "no", "--unixsocket", s.socket(), "--unixsocketperm", "700",
 			"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", s.dir,
 		},
 	})

@@ -34,8 +34,10 @@ type Process struct {
 	Admin string
 
 	program string
+	args    []string
 	environ []string
 	log     string
+	enter   func() error
 
 	mu    sync.Mutex // guards child
 	child *child.Process
@@ -187,10 +189,30 @@ func contains(list []int, n int) bool {
 
 func newProcess(t testing.TB, bin *Binaries, service string, host int, admin string, environ []string) *Process {
 	t.Helper()
+	return NewProcess(t, ProcessSpec{
+		Name: fmt.Sprintf("%s %d", service, host+1), Admin: admin, Program: bin.Path(t, service),
+		Env: append(append([]string(nil), environ...), "POSTRIDER_ADMIN_ADDR="+admin, "POSTRIDER_LOG_LEVEL=info"),
+	})
+}
+
+// ProcessSpec describes a process of ours.
+type ProcessSpec struct {
+	Name string
+	// Admin is where its admin listener is reached, host:port.
+	Admin   string
+	Program string
+	Args    []string
+	Env     []string
+	// Enter is child.Spec's.
+	Enter func() error
+}
+
+// NewProcess returns a process that Start runs and that is killed with the test, which tells the end of its log when it failed.
+func NewProcess(t testing.TB, s ProcessSpec) *Process {
+	t.Helper()
 	p := &Process{
-		Name: fmt.Sprintf("%s %d", service, host+1), Admin: admin, program: bin.Path(t, service),
-		log:     filepath.Join(t.TempDir(), fmt.Sprintf("%s-%d.log", service, host+1)),
-		environ: append(append([]string(nil), environ...), "POSTRIDER_ADMIN_ADDR="+admin, "POSTRIDER_LOG_LEVEL=info"),
+		Name: s.Name, Admin: s.Admin, program: s.Program, args: s.Args, environ: s.Env, enter: s.Enter,
+		log: filepath.Join(t.TempDir(), strings.ReplaceAll(s.Name, " ", "-")+".log"),
 	}
 	t.Cleanup(func() {
 		p.Kill()
@@ -219,7 +241,7 @@ func (p *Process) Launch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("log of %s: %w", p.Name, err)
 	}
-	p.child, err = child.Launch(ctx, child.Spec{Program: p.program, Env: p.environ, Output: log})
+	p.child, err = child.Launch(ctx, child.Spec{Program: p.program, Args: p.args, Env: p.environ, Output: log, Enter: p.enter})
 	return err
 }
 
