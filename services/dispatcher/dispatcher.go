@@ -83,6 +83,7 @@ func openDatabase(ctx context.Context, cfg Config, env run.Env, prefix string, s
 type service struct {
 	cfg    Config
 	env    run.Env
+	node   uuid.UUID // of this process, in the node directory and in every registry
 	engine *engine.Engine
 	rpc    *grpcserver.Server
 	admin  *httpserver.Admin
@@ -94,7 +95,7 @@ type service struct {
 
 // build makes everything that runs. What listens is open when it returns nil.
 func build(ctx context.Context, cfg Config, env run.Env, hot, cold *pg.DB) (*service, error) {
-	s := &service{cfg: cfg, env: env, hints: &hints{}}
+	s := &service{cfg: cfg, env: env, node: uuid.New(), hints: &hints{}}
 	enc, err := segment.NewEncoder(codecs)
 	if err != nil {
 		return nil, err
@@ -136,7 +137,7 @@ func (s *service) serveWith(ctx context.Context, hot *pg.DB, behind *store.Store
 		{Name: "reaper", Run: loop.NewReaper(behind, s.engine, env.Clock, env.Log, cfg.ReapEvery).Run},
 		{Name: "delayer", Run: loop.NewDelayer(control, s.engine, env.Clock, env.Log).Run},
 		{Name: "cataloguer", Run: loop.NewCataloguer(control, s.engine.TakeSeen, env.Clock, env.Log, cfg.CatalogueEvery).Run},
-		{Name: "census", Run: loop.NewCensus(control, s.engine.Subscribers, uuid.New(), env.Clock, env.Log).Run},
+		{Name: "census", Run: loop.NewCensus(control, s.engine, s.node, cfg.Host(), s.hints.routeTaken, env.Clock, env.Log).Run},
 		{Name: "trimmer", Run: loop.NewTrimmer(control, s.engine, env.Clock, env.Log, env.Metrics, cfg.TrimEvery).Run},
 		{Name: "rewrapper", Run: loop.NewRewrapper(control, env.Clock, env.Log, env.Metrics).Run},
 		{Name: "housekeeper", Run: loop.NewHousekeeper(control, behind, env.Clock, env.Log).Run},
@@ -176,7 +177,7 @@ func (s *service) listen(ctx context.Context, ready *httpserver.Readiness, contr
 		return err
 	}
 	queuev1.RegisterQueueServiceServer(s.rpc, server.NewQueues(control, s.engine.Catalog(), s.engine.Rates(), s.engine, s.engine))
-	exchange := server.NewExchange(s.engine, s.engine, s.modes, s.env.Clock, s.env.Log, s.rpc.Draining())
+	exchange := server.NewExchange(s.engine, s.engine, control, s.modes, s.env.Clock, s.env.Log, s.rpc.Draining())
 	dispatcherv1.RegisterDispatcherServiceServer(s.rpc, exchange.On(s.cfg.Host()))
 	return nil
 }

@@ -3,8 +3,6 @@ package dispatcher
 import (
 	"context"
 
-	"github.com/google/uuid"
-
 	"postrider.dev/pkg/grpcclient"
 	"postrider.dev/pkg/heartbeat"
 	"postrider.dev/pkg/modes"
@@ -14,13 +12,14 @@ import (
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	"postrider.dev/services/dispatcher/internal/engine"
 	"postrider.dev/services/dispatcher/internal/link"
+	"postrider.dev/services/dispatcher/internal/store"
 )
 
 // attach prepares the stream to the host's sidecar, if there is one, and the heartbeat that stands in for it: a dispatcher that the directory calls dead
 // gets no work.
 func (s *service) attach(db *pg.DB) error {
 	self := link.Config{
-		NodeID: uuid.NewString(), Version: run.BuildInfo().Version,
+		NodeID: s.node.String(), Version: run.BuildInfo().Version,
 		Addresses: map[string]string{"internal": s.advertised(), "admin": s.admin.Addr().String()},
 	}
 	s.back = append(s.back, heartbeat.Beside(s.env, db, s.hints.attached, func() heartbeat.Node {
@@ -71,6 +70,13 @@ func (h *hints) MessagesAvailable(t tenant.ID, queue string) {
 func (h *hints) QueueChanged(t tenant.ID, queue string, deleted bool) {
 	if h.sidecar != nil {
 		h.sidecar.QueueChanged(link.QueueName{Tenant: string(t), Queue: queue}, deleted)
+	}
+}
+
+// routeTaken tells the others that this dispatcher has got the route of a queue.
+func (h *hints) routeTaken(q store.QueueName) {
+	if h.sidecar != nil {
+		h.sidecar.RouteChanged(link.QueueName{Tenant: string(q.Tenant), Queue: q.Queue})
 	}
 }
 

@@ -33,6 +33,7 @@ type Config struct {
 	MaxAnswerBytes     int64         `env:"MAX_ANSWER_BYTES" doc:"memory for answers with messages or dead letters in them that clients have not read yet, 16 KiB of each excepted; with little left pops get fewer bytes, and a large message waits for room or is refused with RESOURCE_EXHAUSTED"`
 	AnswerTimeout      time.Duration `env:"ANSWER_TIMEOUT" doc:"how long a client may leave an answer unread, and a second more for each MiB; then it is cut off, and what it leased comes back"`
 	ModesRefresh       time.Duration `env:"MODES_REFRESH" doc:"how often the modes of the fleet are read again, in case a hint was lost (100ms to 10m); each second without a sidecar"`
+	RouteRefresh       time.Duration `env:"ROUTE_REFRESH" doc:"how long it is believed which dispatcher a queue is routed to, in case a hint was lost (10ms to 10m)"`
 	MaxSubscriptions   int64         `env:"MAX_SUBSCRIPTIONS" doc:"subscriptions open on this node; more are refused with RESOURCE_EXHAUSTED"`
 	SubscriberMessages int64         `env:"SUBSCRIBER_BUFFER_MESSAGES" doc:"how many messages a subscriber may be behind before it reads the log by itself or, if it does not read, is closed"`
 	SubscriberBytes    int64         `env:"SUBSCRIBER_BUFFER_BYTES" doc:"the same in bytes; both are memory of each subscribed queue"`
@@ -63,6 +64,7 @@ func Defaults() Config {
 		SubscriberBytes:    subs.BufferBytes,
 		FailoverWait:       time.Second,
 		ModesRefresh:       time.Minute,
+		RouteRefresh:       time.Minute,
 		KeyFresh:           5 * time.Second,
 		KeyStale:           10 * time.Minute,
 	}
@@ -89,6 +91,7 @@ func (c Config) Validate() error {
 		config.Between("MAX_ANSWER_BYTES", c.MaxAnswerBytes, 3*domain.RequestBytes, 1<<40), // the largest answer, and its JSON
 		config.Between("ANSWER_TIMEOUT", c.AnswerTimeout, time.Second, 10*time.Minute),
 		config.Between("MODES_REFRESH", c.ModesRefresh, 100*time.Millisecond, 10*time.Minute),
+		config.Between("ROUTE_REFRESH", c.RouteRefresh, 10*time.Millisecond, 10*time.Minute),
 		config.Between("MAX_SUBSCRIPTIONS", c.MaxSubscriptions, 1, 1_000_000),
 		config.Between("SUBSCRIBER_BUFFER_MESSAGES", c.SubscriberMessages, 1, 1_000_000),
 		config.Between("SUBSCRIBER_BUFFER_BYTES", c.SubscriberBytes, 1<<10, 1<<30),

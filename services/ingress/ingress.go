@@ -109,6 +109,7 @@ func (p *parts) build(ctx context.Context) (err error) {
 		return grpcclient.Dial(env, addr, cfg.ClusterSecret)
 	}, env.Clock, env.Log, env.Metrics, engine.Config{
 		Streams: cfg.ExchangeStreams, MaxOps: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightSize, Patience: cfg.FailoverWait,
+		RouteRefresh: cfg.RouteRefresh,
 	})
 	if err != nil {
 		return err

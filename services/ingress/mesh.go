@@ -128,6 +128,8 @@ func (m *mesh) RegistryChanged(registry, key string) {
 			return
 		}
 		m.p.keys.Invalidate(domain.KeyID(key))
+	case link.RegistryRoutes:
+		m.p.exchange.RouteChanged(key)
 	case link.RegistryNodes:
 		if m.directory != nil {
 			m.directory.Changed()
@@ -138,6 +140,7 @@ func (m *mesh) RegistryChanged(registry, key string) {
 // EverythingChanged is told when hints may have been missed.
 func (m *mesh) EverythingChanged() {
 	m.p.keys.InvalidateAll()
+	m.p.exchange.RouteChanged("")
 	m.p.modes.Look()
 	if m.directory != nil {
 		m.directory.Changed()

@@ -205,6 +205,14 @@ CREATE TABLE dispatcher.retries (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='10000', vacuum_truncate='false');
 
+CREATE TABLE dispatcher.routes (
+    queue_id bigint NOT NULL,
+    node_id text NOT NULL,
+    epoch bigint NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    CONSTRAINT routes_epoch_ck CHECK ((epoch > 0))
+);
+
 CREATE TABLE dispatcher.segments (
     shard_id bigint NOT NULL,
     base_offset bigint NOT NULL,
@@ -332,6 +340,9 @@ ALTER TABLE ONLY dispatcher.request_keys
 
 ALTER TABLE ONLY dispatcher.retries
     ADD CONSTRAINT retries_key_pk PRIMARY KEY (key);
+
+ALTER TABLE ONLY dispatcher.routes
+    ADD CONSTRAINT routes_queue_id_pk PRIMARY KEY (queue_id);
 
 ALTER TABLE ONLY dispatcher.segments
     ADD CONSTRAINT segments_shard_id_base_offset_pk PRIMARY KEY (shard_id, base_offset);

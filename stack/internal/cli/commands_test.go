@@ -2,8 +2,10 @@ package cli_test
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -287,6 +289,28 @@ func TestOneBadLineIsToldByItsNumberAndTheOthersArePushed(t *testing.T) {
 	require.Contains(t, got, `{"n":3}`)
 	s.in = "a\nb\n"
 	require.JSONEq(t, `{"pushed":2}`, s.must("push", "other", "--lines", "-o", "json"))
+}
+
+func TestQueueShowSaysWhichHostAQueueIsRoutedTo(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	s.must("push", "news", "1")
+	require.NotContains(t, s.must("queue", "show", "news"), "routed")
+	ended := make(chan struct{})
+	t.Cleanup(func() { <-ended }) // the test's context has ended then, and with it the subscription
+
+	go func() {
+		defer close(ended)
+		_, _, _ = s.run("subscribe", "news") // ends by the test's end
+	}()
+
+	require.Eventually(t, func() bool {
+		out, _, err := s.run("queue", "show", "news")
+		return err == nil && regexp.MustCompile(`(?m)^routed to host \S+ since .* \(epoch 1\)$`).MatchString(out)
+	}, 30*time.Second, 50*time.Millisecond)
+	route, ok := fields(t, s.must("queue", "show", "news", "-o", "json"))["route"].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, "1", route["epoch"])
 }
 
 func TestSubscribePrintsTheLogFromWhereItIsToldAndResumes(t *testing.T) {

@@ -83,6 +83,7 @@ func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 	if q.GetDelayed() > 0 {
 		_, _ = fmt.Fprintf(g.Out, "%d delayed messages wait for their time\n\n", q.GetDelayed())
 	}
+	g.printRoute(r.GetRoute())
 	rows := [][]any{}
 	for _, s := range r.GetShards() {
 		rows = append(rows, []any{s.GetId(), s.GetPriority(), s.GetTail(), s.GetHead(), when(s.GetLastPushAt().AsTime())})
@@ -101,6 +102,17 @@ func (g *globals) printQueue(r *queuev1.GetQueueResponse) error {
 	}
 	return g.printTable("no groups yet: the first pop of a group creates it",
 		[]string{"Group", "Mode", "Start", "Depth", "Leased", "Retrying", "Lag", "Dead letters", "Trimmed", "Last active"}, rows)
+}
+
+// printRoute says which host serves pops of the queue, if one does for all.
+func (g *globals) printRoute(r *queuev1.Route) {
+	switch {
+	case r == nil:
+	case r.GetHostId() == "":
+		_, _ = fmt.Fprintf(g.Out, "routed to a dispatcher that is not online: each host serves it (epoch %d)\n\n", r.GetEpoch())
+	default:
+		_, _ = fmt.Fprintf(g.Out, "routed to host %s since %s (epoch %d)\n\n", r.GetHostId(), when(r.GetClaimedAt().AsTime()), r.GetEpoch())
+	}
 }
 
 // orNone is a limit, or that there is none.

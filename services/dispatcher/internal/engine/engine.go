@@ -104,6 +104,8 @@ type Engine struct {
 
 	troubled atomic.Int64 // when a warning of the database was logged last
 
+	firstServed chan struct{} // holds one token while FirstSubscribers has something to say
+
 	arrivals  arrivals
 	sightings sightings
 	keyAlarm  keyAlarm
@@ -134,7 +136,7 @@ func New(ctx context.Context, parts Parts, cfg Config) (*Engine, error) {
 		pushBytes: newBudget("bytes wait for a commit", cfg.QueuedBytes, m.queuedBytes),
 		requests:  newBudget("requests wait for a commit", int64(cfg.QueuedRequests), m.queued),
 		pops:      newBudget("pops wait for messages", int64(cfg.ParkedPops), m.popsOpen),
-		slots:     newSemaphore(2), readers: newSemaphore(2), backlog: newSemaphore(1), tails: map[*Tail]struct{}{},
+		slots:     newSemaphore(2), readers: newSemaphore(2), backlog: newSemaphore(1), tails: map[*Tail]struct{}{}, firstServed: make(chan struct{}, 1),
 		groups: map[int64]*group{}, byShard: map[window.GroupShardID]*gshard{}, shards: map[message.ShardID]*shard{},
 		sightings: sightings{shards: map[message.ShardID]*sighted{}},
 		heads:     map[message.ShardID]message.Offset{}, arrivals: arrivals{waiting: map[queueName][]func(*catalog.Queue, error){}},

@@ -82,7 +82,18 @@ func (f *Tail) Close() {
 }
 
 // Serve says how many subscribers the Tail is for.
-func (f *Tail) Serve(subscribers int64) { f.served.Store(subscribers) }
+func (f *Tail) Serve(subscribers int64) {
+	if f.served.Swap(subscribers) > 0 || subscribers <= 0 {
+		return
+	}
+	select {
+	case f.e.firstServed <- struct{}{}:
+	default: // whoever takes the token sees this one too
+	}
+}
+
+// FirstSubscribers gets a token when a queue that had no subscribers here may have some.
+func (e *Engine) FirstSubscribers() <-chan struct{} { return e.firstServed }
 
 // Subscribers counts what follows logs here, by queue.
 func (e *Engine) Subscribers() map[int64]int64 {

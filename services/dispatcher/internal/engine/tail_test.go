@@ -76,6 +76,28 @@ func TestATailIsToldOfEveryCommitOfEveryDispatcherWithEveryHintLost(t *testing.T
 	require.Empty(t, a.Subscribers())
 }
 
+func TestTheFirstSubscriberOfATailIsTold(t *testing.T) {
+	t.Parallel()
+	a := newNode(t, database(t), nodeOptions{})
+	id, _ := a.locate(queue.Latest)
+	f, err := a.Follow(t.Context(), ten, "q", id, []message.Offset{0})
+	require.NoError(t, err)
+	defer f.Close()
+
+	f.Serve(0)
+	require.Empty(t, a.FirstSubscribers())
+	f.Serve(1)
+	require.Len(t, a.FirstSubscribers(), 1)
+	<-a.FirstSubscribers()
+	f.Serve(2)
+	require.Empty(t, a.FirstSubscribers(), "it is not the first")
+	f.Serve(0)
+	f.Serve(1)
+	f.Serve(0)
+	f.Serve(1)
+	require.Len(t, a.FirstSubscribers(), 1)
+}
+
 func TestManyTailsOfAQueueReadTheLogOnce(t *testing.T) {
 	t.Parallel()
 	url := database(t)

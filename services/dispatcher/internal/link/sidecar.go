@@ -25,6 +25,12 @@ const (
 	silence = 5 * time.Second
 )
 
+// maxKey is the longest key of a registry that a hint takes.
+const maxKey = 255
+
+// registryRoutes is the name of the registry of routes in hints.
+const registryRoutes = "routes"
+
 // QueueName names a queue of a tenant.
 type QueueName struct{ Tenant, Queue string }
 
@@ -59,6 +65,7 @@ type Sidecar struct {
 	mu         sync.Mutex // guards the rest
 	available  map[QueueName]struct{}
 	changed    map[QueueName]bool // true: deleted
+	routed     map[QueueName]struct{}
 	overflowed bool
 	state      string
 }
@@ -67,7 +74,7 @@ type Sidecar struct {
 func New(client meshv1.MeshServiceClient, listen Listener, clk clock.Clock, log *zap.Logger, cfg Config) *Sidecar {
 	s := &Sidecar{
 		cfg: cfg, clk: clk, log: log, listen: listen, wake: make(chan struct{}, 1),
-		available: map[QueueName]struct{}{}, changed: map[QueueName]bool{}, state: "online",
+		available: map[QueueName]struct{}{}, changed: map[QueueName]bool{}, routed: map[QueueName]struct{}{}, state: "online",
 	}
 	s.stream = keepstream.New(clk, keepstream.Config[meshv1.AttachRequest, meshv1.AttachResponse]{
 		Open: func(ctx context.Context) (grpc.BidiStreamingClient[meshv1.AttachRequest, meshv1.AttachResponse], error) {
@@ -139,6 +146,27 @@ func (s *Sidecar) QueueChanged(q QueueName, deleted bool) {
 	s.signal()
 }
 
+// RouteChanged tells the others that a queue is routed to another dispatcher.
+func (s *Sidecar) RouteChanged(q QueueName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.routed) >= maxPending {
+		s.overflowed = true
+	} else {
+		s.routed[q] = struct{}{}
+	}
+	s.signal()
+}
+
+// routeKey names a queue's entry in the registry of routes. No tenant has a slash, so whatever the queue's name has in it, it names no other queue. What is
+// too long for a hint is told as any.
+func routeKey(q QueueName) string {
+	if key := q.Tenant + "/" + q.Queue; len(key) <= maxKey {
+		return key
+	}
+	return ""
+}
+
 // signal needs s.mu.
 func (s *Sidecar) signal() {
 	select {
@@ -149,13 +177,13 @@ func (s *Sidecar) signal() {
 
 func (s *Sidecar) flush() {
 	s.mu.Lock()
-	available, changed, overflowed := s.available, s.changed, s.overflowed
-	s.available, s.changed, s.overflowed = map[QueueName]struct{}{}, map[QueueName]bool{}, false
+	available, changed, routed, overflowed := s.available, s.changed, s.routed, s.overflowed
+	s.available, s.changed, s.routed, s.overflowed = map[QueueName]struct{}{}, map[QueueName]bool{}, map[QueueName]struct{}{}, false
 	s.mu.Unlock()
 	if !s.stream.IsUp() {
 		return
 	}
-	hints := make([]*meshv1.Hint, 0, len(available)+len(changed)+1)
+	hints := make([]*meshv1.Hint, 0, len(available)+len(changed)+len(routed)+1)
 	for q := range available {
 		hints = append(hints, &meshv1.Hint{Kind: &meshv1.Hint_MessageAvailable{
 			MessageAvailable: &meshv1.MessageAvailable{Tenant: &q.Tenant, Queue: q.Queue},
@@ -164,6 +192,11 @@ func (s *Sidecar) flush() {
 	for q, deleted := range changed {
 		hints = append(hints, &meshv1.Hint{Kind: &meshv1.Hint_QueueConfigChanged{
 			QueueConfigChanged: &meshv1.QueueConfigChanged{Tenant: &q.Tenant, Queue: q.Queue, Deleted: deleted},
+		}})
+	}
+	for q := range routed {
+		hints = append(hints, &meshv1.Hint{Kind: &meshv1.Hint_RegistryChanged{
+			RegistryChanged: &meshv1.RegistryChanged{Registry: registryRoutes, Key: routeKey(q)},
 		}})
 	}
 	if overflowed {
@@ -191,7 +224,7 @@ func (s *Sidecar) receive(m *meshv1.AttachResponse) {
 			s.listen.ModesChanged()
 		case *meshv1.Hint_EverythingChanged:
 			s.listen.EverythingChanged()
-		case *meshv1.Hint_RegistryChanged: // no registry is cached here
+		case *meshv1.Hint_RegistryChanged: // what it caches of registries is the ingress's business
 		}
 	}
 }

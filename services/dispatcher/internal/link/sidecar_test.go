@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -143,6 +145,31 @@ func TestHintsOfAMillisecondTravelTogetherAndOnceAQueue(t *testing.T) {
 		}
 		if len(available) != 10 || changed != 1 || len(peer.hints) > 100 {
 			return fmt.Errorf("%d queues, %d changes, %d hints", len(available), changed, len(peer.hints))
+		}
+		return nil
+	})
+}
+
+func TestARouteIsHintedAtByAKeyThatNamesNoOtherQueue(t *testing.T) {
+	t.Parallel()
+	s, peer, _ := attach(t)
+	long := strings.Repeat("q", 254)
+
+	for _, q := range []string{"a/c/1", "producer/x", long} {
+		s.RouteChanged(link.QueueName{Tenant: "t", Queue: q})
+	}
+
+	runtest.Eventually(t, func() error {
+		peer.mu.Lock()
+		defer peer.mu.Unlock()
+		keys := map[string]bool{}
+		for _, h := range peer.hints {
+			if r := h.GetRegistryChanged(); r != nil && r.GetRegistry() == "routes" {
+				keys[r.GetKey()] = true
+			}
+		}
+		if !maps.Equal(keys, map[string]bool{"t/a/c/1": true, "t/producer/x": true, "": true}) { // the long one does not fit and is any
+			return fmt.Errorf("hinted at %v", keys)
 		}
 		return nil
 	})

@@ -14,10 +14,29 @@ import (
 
 // every runs fn, now and then each time a jittered period has passed, until ctx ends. A failure is logged and costs a round.
 func every(ctx context.Context, clk clock.Clock, period time.Duration, log *zap.Logger, what string, fn func(context.Context) error) error {
-	for awake := true; awake; awake = clk.Sleep(ctx, clock.Jitter(clock.Random{}, period, 0.1)) == nil {
+	return everyOr(ctx, clk, period, nil, log, what, fn)
+}
+
+// everyOr is every, with a round also at each token of early.
+func everyOr(
+	ctx context.Context, clk clock.Clock, period time.Duration, early <-chan struct{}, log *zap.Logger, what string, fn func(context.Context) error,
+) error {
+	for awake := true; awake; awake = rest(ctx, clk, clock.Jitter(clock.Random{}, period, 0.1), early) {
 		if err := fn(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 			log.Warn("round failed", zap.String("part", what), zap.Error(err))
 		}
 	}
 	return nil
+}
+
+// rest waits for d or for a token of early; false when ctx has ended.
+func rest(ctx context.Context, clk clock.Clock, d time.Duration, early <-chan struct{}) bool {
+	timer := clk.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-early:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }

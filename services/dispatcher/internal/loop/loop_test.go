@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/run/runtest"
 	"postrider.dev/services/dispatcher/internal/domain/message"
+	"postrider.dev/services/dispatcher/internal/domain/route"
 	"postrider.dev/services/dispatcher/internal/domain/window"
 	"postrider.dev/services/dispatcher/internal/engine"
 	"postrider.dev/services/dispatcher/internal/loop"
@@ -142,9 +144,11 @@ func TestTheCataloguerReadsTheLogOnlyWhereOthersWrote(t *testing.T) {
 
 // register is the table of subscribers of one dispatcher.
 type register struct {
-	puts    []map[int64]int64
-	expired int
-	broken  bool
+	puts      []map[int64]int64
+	claims    [][]int64
+	expired   int
+	broken    bool
+	unclaimed bool
 }
 
 func (r *register) PutSubscribers(_ context.Context, _ uuid.UUID, counts map[int64]int64, _ time.Duration) error {
@@ -154,6 +158,24 @@ func (r *register) PutSubscribers(_ context.Context, _ uuid.UUID, counts map[int
 	r.puts = append(r.puts, counts)
 	return nil
 }
+
+// ClaimRoutes takes every route.
+func (r *register) ClaimRoutes(_ context.Context, self route.Node, queues []int64) ([]store.QueueName, error) {
+	if r.unclaimed {
+		return nil, errBroken
+	}
+	r.claims = append(r.claims, queues)
+	return []store.QueueName{{Tenant: "acme", Queue: self.Host}}, nil
+}
+
+// followed is what a dispatcher serves.
+type followed struct {
+	now   map[int64]int64
+	first chan struct{}
+}
+
+func (f *followed) Subscribers() map[int64]int64      { return maps.Clone(f.now) }
+func (f *followed) FirstSubscribers() <-chan struct{} { return f.first }
 
 func (r *register) ExpireSubscribers(context.Context) error {
 	r.expired++
@@ -165,14 +187,18 @@ func TestTheCensusIsWrittenWhenItChangesAndNowAndThen(t *testing.T) {
 	r := &register{}
 	clk := clock.NewFake(time.Unix(0, 0))
 	now := map[int64]int64{}
-	round := loop.NewCensus(r, func() map[int64]int64 { return maps.Clone(now) }, uuid.New(), clk, zap.NewNop()).Round
+	var taken []store.QueueName
+	round := loop.NewCensus(r, &followed{now: now}, uuid.New(), "here", func(q store.QueueName) { taken = append(taken, q) }, clk, zap.NewNop()).Round
 
 	require.NoError(t, round(t.Context())) // nobody subscribes, nothing is written
 	now[7] = 2
 	r.broken = true
 	require.Error(t, round(t.Context()))
-	r.broken = false
-	require.NoError(t, round(t.Context()))
+	require.Empty(t, r.claims, "what keeps a route from the others was not written")
+	r.broken, r.unclaimed = false, true
+	require.Error(t, round(t.Context()))
+	r.unclaimed = false
+	require.NoError(t, round(t.Context())) // both again
 	require.NoError(t, round(t.Context())) // no change
 	clk.Advance(5 * time.Second)
 	require.NoError(t, round(t.Context())) // renewed
@@ -181,6 +207,42 @@ func TestTheCensusIsWrittenWhenItChangesAndNowAndThen(t *testing.T) {
 	clk.Advance(time.Minute)
 	require.NoError(t, round(t.Context()))
 
-	require.Equal(t, []map[int64]int64{{7: 2}, {7: 2}, {}}, r.puts)
+	require.Equal(t, []map[int64]int64{{7: 2}, {7: 2}, {7: 2}, {}}, r.puts)
+	require.Equal(t, [][]int64{{7}, {7}}, r.claims)
+	require.Equal(t, []store.QueueName{{Tenant: "acme", Queue: "here"}, {Tenant: "acme", Queue: "here"}}, taken)
 	require.Equal(t, 3, r.expired)
+}
+
+// arriving is what a dispatcher serves that has no subscriber until some is true.
+type arriving struct {
+	some  atomic.Bool
+	first chan struct{}
+}
+
+func (a *arriving) Subscribers() map[int64]int64 {
+	if a.some.Load() {
+		return map[int64]int64{7: 1}
+	}
+	return nil
+}
+
+func (a *arriving) FirstSubscribers() <-chan struct{} { return a.first }
+
+func TestTheFirstSubscriberOfAQueueIsWrittenAndItsRouteClaimedAtOnce(t *testing.T) {
+	t.Parallel()
+	r, a := &register{}, &arriving{first: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	taken, ended := make(chan struct{}), make(chan error, 1)
+	clk := clock.NewFake(time.Unix(0, 0)) // nothing but a token makes a round
+	c := loop.NewCensus(r, a, uuid.New(), "here", func(store.QueueName) { close(taken) }, clk, zap.NewNop())
+	go func() { ended <- c.Run(ctx) }()
+	a.first <- struct{}{} // taken after the round that Run begins with
+	a.some.Store(true)
+
+	a.first <- struct{}{}
+
+	<-taken
+	cancel()
+	require.NoError(t, <-ended)
+	require.Equal(t, [][]int64{{7}}, r.claims)
 }

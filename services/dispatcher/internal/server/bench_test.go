@@ -46,7 +46,8 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	audit := migrate.Set{Schema: "audit", FS: os.DirFS("../../../audit/migrations")}
-	db := pgtest.NewDatabase(t, pgtest.Roles{}, audit, migrations.Set()).Open(store.Settings())
+	mesh := migrate.Set{Schema: "mesh", FS: os.DirFS("../../../meshhint/migrations")}
+	db := pgtest.NewDatabase(t, pgtest.Roles{}, audit, mesh, migrations.Set()).Open(store.Settings())
 	b := &bench{t: t, db: db, store: store.New(db), notes: &notes{}, clk: clock.NewFake(time.Unix(1000, 0))}
 	var err error
 	b.enc, err = segment.NewEncoder(1)

@@ -101,7 +101,11 @@ func (s *Queues) GetQueue(ctx context.Context, req *queuev1.GetQueueRequest) (*q
 	if err != nil {
 		return nil, wireError(err)
 	}
-	resp := &queuev1.GetQueueResponse{Queue: queueOf(q, d.Stats, s.rates.PerSecond(q.ID))}
+	r, err := s.control.Route(ctx, q.ID)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	resp := &queuev1.GetQueueResponse{Queue: queueOf(q, d.Stats, s.rates.PerSecond(q.ID)), Route: routeOf(r)}
 	for _, shard := range d.Shards {
 		resp.Shards = append(resp.Shards, shardOf(q, shard))
 	}

@@ -129,6 +129,14 @@ func queueOf(q store.Queue, s store.QueueStats, rate float64) *queuev1.Queue {
 	}
 }
 
+// routeOf shows a route; nil if there is none.
+func routeOf(r store.Route) *queuev1.Route {
+	if r.Epoch == 0 {
+		return nil
+	}
+	return &queuev1.Route{NodeId: r.NodeID, HostId: r.Host, Epoch: int64(r.Epoch), ClaimedAt: instant(r.ClaimedAt)}
+}
+
 func shardOf(q store.Queue, s store.ShardStats) *queuev1.Shard {
 	return &queuev1.Shard{
 		Id: strconv.FormatInt(int64(s.Shard), 10), Head: int64(s.Head), Tail: int64(s.Tail), LastPushAt: instant(s.LastPushAt),

@@ -34,6 +34,7 @@ type Exchange struct {
 	engine   Engine
 	modes    Modes
 	logs     Log
+	routes   Routes
 	host     string
 	clk      clock.Clock
 	log      *zap.Logger
@@ -41,8 +42,8 @@ type Exchange struct {
 }
 
 // NewExchange returns the service. Its streams end soon after draining is closed.
-func NewExchange(engine Engine, logs Log, m Modes, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
-	return &Exchange{engine: engine, logs: logs, modes: m, clk: clk, log: log, draining: draining}
+func NewExchange(engine Engine, logs Log, routes Routes, m Modes, clk clock.Clock, log *zap.Logger, draining <-chan struct{}) *Exchange {
+	return &Exchange{engine: engine, logs: logs, routes: routes, modes: m, clk: clk, log: log, draining: draining}
 }
 
 // On names the host that the service is on.

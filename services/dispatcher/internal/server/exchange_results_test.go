@@ -64,7 +64,7 @@ func TestALargeResultNeverBreaksTheStreamOfTheOthers(t *testing.T) {
 	env := runtest.New(t)
 	s, err := grpcserver.New(t.Context(), env, grpcserver.Options{Service: "dispatcher", Listener: "internal", Addr: "mem:x"})
 	require.NoError(t, err)
-	dispatcherv1.RegisterDispatcherServiceServer(s, NewExchange(e, nil, calm{}, clock.Real{}, zap.NewNop(), nil))
+	dispatcherv1.RegisterDispatcherServiceServer(s, NewExchange(e, nil, nil, calm{}, clock.Real{}, zap.NewNop(), nil))
 	runtest.Go(t, s.Run)
 	conn, err := grpcclient.Dial(env, "mem:x", "")
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func statusOf(r *dispatcherv1.Result) error {
 func TestWhatNobodyReadsIsBounded(t *testing.T) {
 	t.Parallel()
 	e := &librarian{back: make(chan string, 100), answers: map[string]*queuev1.PopResponse{"q": answerOf(4, 8<<20)}}
-	x := NewExchange(e, nil, calm{}, clock.Real{}, zap.NewNop(), nil)
+	x := NewExchange(e, nil, nil, calm{}, clock.Real{}, zap.NewNop(), nil)
 	s := &exchange{engine: e, log: x.log, wake: make(chan struct{}, 1), pops: map[uint64]begunPop{}}
 	settling := popOf(11, "q")
 	settling.GetPop().Settle = &queuev1.AckRequest{Lease: "before", AckRest: true}

@@ -114,7 +114,7 @@ func TestAnOperationIsDoneForItsTenant(t *testing.T) {
 	s.frames <- acks("", 1)
 	close(s.frames)
 
-	require.NoError(t, NewExchange(engine, nil, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s))
+	require.NoError(t, NewExchange(engine, nil, nil, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s))
 
 	require.Equal(t, []tenant.ID{"b", "b"}, engine.tenants)
 	require.Len(t, s.sent, 3)
@@ -135,7 +135,7 @@ func TestWhatTheCallerIsNotToldIsInTheLogWithItsName(t *testing.T) {
 	s.frames <- acks("a", 1)
 	close(s.frames)
 
-	err := NewExchange(&byHand{err: errors.New("a pointer in our own house")}, nil, calm{}, clock.Real{}, zap.New(core), nil).Exchange(s)
+	err := NewExchange(&byHand{err: errors.New("a pointer in our own house")}, nil, nil, calm{}, clock.Real{}, zap.New(core), nil).Exchange(s)
 
 	require.NoError(t, err)
 	require.Len(t, s.sent, 1)
@@ -166,7 +166,7 @@ func TestNothingBeginsAfterTheEndOfItsStream(t *testing.T) {
 			close(s.frames)
 		}()
 
-		err := NewExchange(engine, nil, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s)
+		err := NewExchange(engine, nil, nil, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s)
 		engine.mu.Lock()
 		engine.over = true
 		engine.mu.Unlock()

@@ -106,7 +106,7 @@ func behindGate(t *testing.T, play func(t *testing.T, g *gate)) {
 		watched, exchanged := make(chan error, 1), make(chan error, 1)
 		go func() { watched <- g.watch.Run(ctx) }()
 		go func() {
-			exchanged <- NewExchange(g.engine, nil, g.watch, clock.Real{}, zap.NewNop(), nil).Exchange(g.wire)
+			exchanged <- NewExchange(g.engine, nil, nil, g.watch, clock.Real{}, zap.NewNop(), nil).Exchange(g.wire)
 		}()
 		play(t, g)
 		cancel()

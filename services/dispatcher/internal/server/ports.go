@@ -41,6 +41,12 @@ type Log interface {
 	Follow(ctx context.Context, t tenant.ID, name string, id int64, from []message.Offset) (*engine.Tail, error)
 }
 
+// Routes is the registry of routes.
+type Routes interface {
+	// FindRoutes returns the addresses of the dispatchers that queues are routed to, by queue; one that is routed to none is left out.
+	FindRoutes(ctx context.Context, t tenant.ID, queues []string) (map[string]string, error)
+}
+
 // Notifier is told what a control action changed, after its commit. Its methods MUST NOT block. What it does not pass on costs latency only.
 type Notifier interface {
 	// QueueChanged says that the configuration or the groups of a queue changed, or that it was deleted: drop what is cached of it here, and hint others.

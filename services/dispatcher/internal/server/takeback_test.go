@@ -71,7 +71,7 @@ func TestALeaseWhoseClientLeftAtTheLastMomentIsGivenBack(t *testing.T) {
 		Id: 1, Tenant: "acme", Actor: "ann", Op: &dispatcherv1.Operation_Pop{Pop: &queuev1.PopRequest{Queue: "q"}},
 	}}
 	ended := make(chan error, 1)
-	go func() { ended <- NewExchange(e, nil, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s) }()
+	go func() { ended <- NewExchange(e, nil, nil, calm{}, clock.Real{}, zap.NewNop(), nil).Exchange(s) }()
 	<-e.parked
 
 	leave()

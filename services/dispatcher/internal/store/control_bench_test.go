@@ -27,7 +27,8 @@ type cold struct {
 	dec      *segment.Decoder
 }
 
-// newCold makes the database with the schemas of this service and of audit, whose function control actions call.
+// newCold makes the database with the schemas of this service, of audit, whose function control actions call, and of mesh, whose
+// directory routes are read with.
 func newCold(t *testing.T) *cold {
 	t.Helper()
 	return coldOn(t, migrations.Set())
@@ -37,9 +38,10 @@ func newCold(t *testing.T) *cold {
 func coldOn(t *testing.T, steps migrate.Set) *cold {
 	t.Helper()
 	audit := migrate.Set{Schema: "audit", FS: os.DirFS("../../../audit/migrations")}
+	mesh := migrate.Set{Schema: "mesh", FS: os.DirFS("../../../meshhint/migrations")}
 	roles, err := os.ReadFile("../../../../deploy/postgres/roles.sql")
 	require.NoError(t, err)
-	database := pgtest.NewDatabase(t, pgtest.Roles{SQL: string(roles), Prefix: "postrider_"}, audit, steps)
+	database := pgtest.NewDatabase(t, pgtest.Roles{SQL: string(roles), Prefix: "postrider_"}, audit, mesh, steps)
 	c := &cold{bench: benchOn(t, database.URL()), database: database}
 	c.enc, err = segment.NewEncoder(1)
 	require.NoError(t, err)

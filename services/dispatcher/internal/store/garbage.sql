@@ -62,5 +62,6 @@ WITH gone AS (
 DELETE FROM dispatcher.queues q
 WHERE q.id = @id AND q.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NULL)
   AND NOT EXISTS (SELECT FROM dispatcher.dead_letters d WHERE d.queue_id = q.id AND d.redriven_at IS NOT NULL)
-RETURNING q.id)
+RETURNING q.id),
+route AS (DELETE FROM dispatcher.routes r USING gone WHERE r.queue_id = gone.id)
 DELETE FROM dispatcher.queue_keys k USING gone WHERE k.queue_id = gone.id;

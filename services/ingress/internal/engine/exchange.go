@@ -26,6 +26,8 @@ type Config struct {
 	MaxBytes int64         // of requests in flight
 	Patience time.Duration // how long an operation waits for a dispatcher to be up
 
+	RouteRefresh time.Duration // how long the route of a queue is believed that no hint says has changed
+
 	HungAfter time.Duration // how long a dispatcher may leave the question open whether it lives; 0: 5 s
 }
 
@@ -39,6 +41,7 @@ type Exchange struct {
 	log     *zap.Logger
 	metrics *metrics
 	seed    maphash.Seed
+	routes  *routes
 	targets chan []Target // the newest set that Run has not seen yet
 
 	ops, bytes atomic.Int64
@@ -61,8 +64,12 @@ func New(dial func(addr string) (*grpc.ClientConn, error), clk clock.Clock, log 
 	if err != nil {
 		return nil, err
 	}
+	known, err := newRoutes(cfg.RouteRefresh, clk, log)
+	if err != nil {
+		return nil, err
+	}
 	return &Exchange{
-		cfg: cfg, dial: dial, clk: clk, log: log, metrics: m, seed: maphash.MakeSeed(),
+		cfg: cfg, routes: known, dial: dial, clk: clk, log: log, metrics: m, seed: maphash.MakeSeed(),
 		lanes: map[laneKey]*lane{}, targets: make(chan []Target, 1), change: make(chan struct{}),
 	}, nil
 }
@@ -92,6 +99,7 @@ func (x *Exchange) Run(ctx context.Context) error {
 	x.mu.Lock()
 	x.base = work
 	x.mu.Unlock()
+	x.background(func(ctx context.Context) { x.routes.run(ctx, x) })
 	for {
 		select {
 		case targets := <-x.targets:
@@ -255,9 +263,14 @@ func (x *Exchange) submit(t *task) bool {
 	return taken
 }
 
-// order returns the peers that the task may be given to, best first; the one it was lost on comes last.
+// order returns the peers that the task may be given to, best first; the one it was lost on comes last. A push goes to the own host's dispatcher, what pops
+// and settles to the one the queue is routed to.
 func (x *Exchange) order(t *task) []*peer {
-	peers := x.candidates(t.op.GetTenant(), queueOf(t.op))
+	key := laneKey{t.op.GetTenant(), queueOf(t.op)}
+	peers := x.candidates(key.tenant, key.queue)
+	if t.op.GetPush() == nil {
+		x.metrics.routed.WithLabelValues(x.route(key, peers).String()).Inc()
+	}
 	if t.avoid != nil {
 		slices.SortStableFunc(peers, func(a, b *peer) int {
 			switch {

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"postrider.dev/pkg/clock"
@@ -41,8 +43,26 @@ type dispatcher struct {
 	finished chan struct{}
 	probes   chan struct{} // gets a token, if there is room, when it is asked whether it lives
 
-	mu   sync.Mutex    // guards hung
-	hung chan struct{} // not nil: nothing is answered until it is closed
+	mu     sync.Mutex        // guards the rest
+	hung   chan struct{}     // not nil: nothing is answered until it is closed
+	routes map[string]string // of tenant and queue, with a slash between
+	asked  []string          // for which it was asked
+}
+
+// FindRoutes answers from routes.
+func (d *dispatcher) FindRoutes(ctx context.Context, req *dispatcherv1.FindRoutesRequest) (*dispatcherv1.FindRoutesResponse, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	resp := &dispatcherv1.FindRoutesResponse{}
+	for _, q := range req.GetQueues() {
+		key := strings.Join(md.Get("postrider-tenant"), "") + "/" + q
+		d.asked = append(d.asked, key)
+		if addr := d.routes[key]; addr != "" {
+			resp.Routes = append(resp.Routes, &dispatcherv1.FoundRoute{Queue: q, Address: addr})
+		}
+	}
+	return resp, nil
 }
 
 // hang is what SIGSTOP does: connections stay and nothing is answered.
@@ -177,7 +197,7 @@ type bundle struct {
 
 func setup(t *testing.T, change ...func(*engine.Config)) *bundle {
 	t.Helper()
-	cfg := engine.Config{Streams: 2, MaxOps: 1000, MaxBytes: 1 << 20, Patience: 2 * time.Second}
+	cfg := engine.Config{Streams: 2, MaxOps: 1000, MaxBytes: 1 << 20, Patience: 2 * time.Second, RouteRefresh: time.Hour}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -14,11 +14,12 @@ type metrics struct {
 	batch     prometheus.Histogram
 	givenBack prometheus.Counter
 	moved     prometheus.Counter
+	routed    *prometheus.CounterVec // by where they went
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{}
-	var errs [5]error
+	var errs [6]error
 	m.up, errs[0] = obs.Register[prometheus.Gauge](reg, prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: obs.Namespace, Subsystem: "ingress", Name: "dispatchers_up", Help: "Dispatchers that can be sent to.",
 	}))
@@ -35,5 +36,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.moved, errs[4] = obs.Register[prometheus.Counter](reg, prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: obs.Namespace, Subsystem: "ingress", Name: "operations_moved_total", Help: "Operations sent again to another dispatcher, because the first was lost or drains.",
 	}))
+	m.routed, errs[5] = obs.Register[*prometheus.CounterVec](reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: obs.Namespace, Subsystem: "ingress", Name: "operations_routed_total",
+		Help: "Pops, acks and lease verbs by where the queue's route sent them: local, remote, or unknown, which the own host serves.",
+	}, []string{"route"}))
 	return m, errors.Join(errs[:]...)
 }

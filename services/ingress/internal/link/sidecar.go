@@ -20,6 +20,8 @@ const silence = 5 * time.Second
 const (
 	RegistryKeys  = "api_keys"
 	RegistryNodes = "nodes"
+	// RegistryRoutes names its entries by tenant, slash, queue.
+	RegistryRoutes = "routes"
 )
 
 // Listener is told what others hinted at. Its methods MUST NOT block.

@@ -1066,10 +1066,12 @@ func (x *GetQueueRequest) GetQueue() string {
 
 // GetQueueResponse shows a queue in detail.
 type GetQueueResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         *Queue                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Shards        []*Shard               `protobuf:"bytes,2,rep,name=shards,proto3" json:"shards,omitempty"`
-	Groups        []*Group               `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Queue  *Queue                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Shards []*Shard               `protobuf:"bytes,2,rep,name=shards,proto3" json:"shards,omitempty"`
+	Groups []*Group               `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Absent: no host has had a subscriber of the queue.
+	Route         *Route `protobuf:"bytes,4,opt,name=route,proto3" json:"route,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1125,6 +1127,86 @@ func (x *GetQueueResponse) GetGroups() []*Group {
 	return nil
 }
 
+func (x *GetQueueResponse) GetRoute() *Route {
+	if x != nil {
+		return x.Route
+	}
+	return nil
+}
+
+// Route says which dispatcher pops, acks and lease verbs of a queue go to from every host. It belongs to a host that has subscribers of the queue, and
+// changes nothing but how fast they are: any dispatcher serves any queue.
+type Route struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the dispatcher's process.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Its host; empty when the node is not online: each host serves the queue by itself until another one that has subscribers takes over.
+	HostId string `protobuf:"bytes,2,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	// Grows by one with each dispatcher that takes over (a string in JSON).
+	Epoch         int64                  `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	ClaimedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Route) Reset() {
+	*x = Route{}
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Route) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Route) ProtoMessage() {}
+
+func (x *Route) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Route.ProtoReflect.Descriptor instead.
+func (*Route) Descriptor() ([]byte, []int) {
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Route) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *Route) GetHostId() string {
+	if x != nil {
+		return x.HostId
+	}
+	return ""
+}
+
+func (x *Route) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Route) GetClaimedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClaimedAt
+	}
+	return nil
+}
+
 // DeleteQueueRequest names a queue.
 type DeleteQueueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1137,7 +1219,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[12]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1231,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[12]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1244,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteQueueRequest) GetQueue() string {
@@ -1188,7 +1270,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[13]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1282,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[13]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1295,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 // Partition is one key of a queue, in one of its lanes.
@@ -1231,7 +1313,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[14]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1325,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[14]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1338,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Partition) GetName() string {
@@ -1314,7 +1396,7 @@ type ListPartitionsRequest struct {
 
 func (x *ListPartitionsRequest) Reset() {
 	*x = ListPartitionsRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[15]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1408,7 @@ func (x *ListPartitionsRequest) String() string {
 func (*ListPartitionsRequest) ProtoMessage() {}
 
 func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[15]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1421,7 @@ func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPartitionsRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListPartitionsRequest) GetQueue() string {
@@ -1374,7 +1456,7 @@ type ListPartitionsResponse struct {
 
 func (x *ListPartitionsResponse) Reset() {
 	*x = ListPartitionsResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[16]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1468,7 @@ func (x *ListPartitionsResponse) String() string {
 func (*ListPartitionsResponse) ProtoMessage() {}
 
 func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[16]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1481,7 @@ func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPartitionsResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListPartitionsResponse) GetPartitions() []*Partition {
@@ -1428,7 +1510,7 @@ type CreateGroupRequest struct {
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[17]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1522,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[17]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1535,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateGroupRequest) GetQueue() string {
@@ -1488,7 +1570,7 @@ type CreateGroupResponse struct {
 
 func (x *CreateGroupResponse) Reset() {
 	*x = CreateGroupResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[18]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1582,7 @@ func (x *CreateGroupResponse) String() string {
 func (*CreateGroupResponse) ProtoMessage() {}
 
 func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[18]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1595,7 @@ func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupResponse.ProtoReflect.Descriptor instead.
 func (*CreateGroupResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateGroupResponse) GetGroup() *Group {
@@ -1541,7 +1623,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1635,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[19]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1648,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteGroupRequest) GetQueue() string {
@@ -1592,7 +1674,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1686,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[20]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1699,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 // SeekGroupRequest says where a group is to stand: to, or offsets.
@@ -1638,7 +1720,7 @@ type SeekGroupRequest struct {
 
 func (x *SeekGroupRequest) Reset() {
 	*x = SeekGroupRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1732,7 @@ func (x *SeekGroupRequest) String() string {
 func (*SeekGroupRequest) ProtoMessage() {}
 
 func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[21]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1745,7 @@ func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupRequest.ProtoReflect.Descriptor instead.
 func (*SeekGroupRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SeekGroupRequest) GetQueue() string {
@@ -1716,7 +1798,7 @@ type SeekGroupResponse struct {
 
 func (x *SeekGroupResponse) Reset() {
 	*x = SeekGroupResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1810,7 @@ func (x *SeekGroupResponse) String() string {
 func (*SeekGroupResponse) ProtoMessage() {}
 
 func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[22]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1823,7 @@ func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupResponse.ProtoReflect.Descriptor instead.
 func (*SeekGroupResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{22}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SeekGroupResponse) GetPositions() []*SeekGroupResponse_Position {
@@ -1797,7 +1879,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1891,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[23]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1904,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{23}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -1961,7 +2043,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2055,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[24]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2068,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{24}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListDeadLettersRequest) GetQueue() string {
@@ -2035,7 +2117,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2129,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[25]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2142,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{25}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -2088,7 +2170,7 @@ type GetDeadLetterRequest struct {
 
 func (x *GetDeadLetterRequest) Reset() {
 	*x = GetDeadLetterRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2182,7 @@ func (x *GetDeadLetterRequest) String() string {
 func (*GetDeadLetterRequest) ProtoMessage() {}
 
 func (x *GetDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[26]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2195,7 @@ func (x *GetDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*GetDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{26}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetDeadLetterRequest) GetQueue() string {
@@ -2140,7 +2222,7 @@ type GetDeadLetterResponse struct {
 
 func (x *GetDeadLetterResponse) Reset() {
 	*x = GetDeadLetterResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2234,7 @@ func (x *GetDeadLetterResponse) String() string {
 func (*GetDeadLetterResponse) ProtoMessage() {}
 
 func (x *GetDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[27]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2247,7 @@ func (x *GetDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*GetDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{27}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetDeadLetterResponse) GetDeadLetter() *DeadLetter {
@@ -2191,7 +2273,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2285,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[28]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2298,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{28}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RedriveDeadLettersRequest) GetQueue() string {
@@ -2262,7 +2344,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2356,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[29]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2369,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{29}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RedriveDeadLettersResponse) GetRedriven() int32 {
@@ -2333,7 +2415,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2427,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[30]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2440,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{30}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PurgeDeadLettersRequest) GetQueue() string {
@@ -2427,7 +2509,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[31]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2521,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[31]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2534,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{31}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() int32 {
@@ -2497,7 +2579,7 @@ type SeekGroupResponse_Position struct {
 
 func (x *SeekGroupResponse_Position) Reset() {
 	*x = SeekGroupResponse_Position{}
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[32]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2591,7 @@ func (x *SeekGroupResponse_Position) String() string {
 func (*SeekGroupResponse_Position) ProtoMessage() {}
 
 func (x *SeekGroupResponse_Position) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_queue_v1_control_proto_msgTypes[32]
+	mi := &file_postrider_queue_v1_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2604,7 @@ func (x *SeekGroupResponse_Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupResponse_Position.ProtoReflect.Descriptor instead.
 func (*SeekGroupResponse_Position) Descriptor() ([]byte, []int) {
-	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{22, 0}
+	return file_postrider_queue_v1_control_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *SeekGroupResponse_Position) GetShardId() string {
@@ -2653,11 +2735,18 @@ const file_postrider_queue_v1_control_proto_rawDesc = "" +
 	"\x06queues\x18\x01 \x03(\v2\x19.postrider.queue.v1.QueueR\x06queues\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"'\n" +
 	"\x0fGetQueueRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\"\xa9\x01\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\"\xda\x01\n" +
 	"\x10GetQueueResponse\x12/\n" +
 	"\x05queue\x18\x01 \x01(\v2\x19.postrider.queue.v1.QueueR\x05queue\x121\n" +
 	"\x06shards\x18\x02 \x03(\v2\x19.postrider.queue.v1.ShardR\x06shards\x121\n" +
-	"\x06groups\x18\x03 \x03(\v2\x19.postrider.queue.v1.GroupR\x06groups\"@\n" +
+	"\x06groups\x18\x03 \x03(\v2\x19.postrider.queue.v1.GroupR\x06groups\x12/\n" +
+	"\x05route\x18\x04 \x01(\v2\x19.postrider.queue.v1.RouteR\x05route\"\x8a\x01\n" +
+	"\x05Route\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
+	"\ahost_id\x18\x02 \x01(\tR\x06hostId\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x129\n" +
+	"\n" +
+	"claimed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tclaimedAt\"@\n" +
 	"\x12DeleteQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"\x15\n" +
@@ -2787,7 +2876,7 @@ func file_postrider_queue_v1_control_proto_rawDescGZIP() []byte {
 }
 
 var file_postrider_queue_v1_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_postrider_queue_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_postrider_queue_v1_control_proto_goTypes = []any{
 	(Compression)(0),                   // 0: postrider.queue.v1.Compression
 	(*QueueOptions)(nil),               // 1: postrider.queue.v1.QueueOptions
@@ -2802,72 +2891,75 @@ var file_postrider_queue_v1_control_proto_goTypes = []any{
 	(*ListQueuesResponse)(nil),         // 10: postrider.queue.v1.ListQueuesResponse
 	(*GetQueueRequest)(nil),            // 11: postrider.queue.v1.GetQueueRequest
 	(*GetQueueResponse)(nil),           // 12: postrider.queue.v1.GetQueueResponse
-	(*DeleteQueueRequest)(nil),         // 13: postrider.queue.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),        // 14: postrider.queue.v1.DeleteQueueResponse
-	(*Partition)(nil),                  // 15: postrider.queue.v1.Partition
-	(*ListPartitionsRequest)(nil),      // 16: postrider.queue.v1.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil),     // 17: postrider.queue.v1.ListPartitionsResponse
-	(*CreateGroupRequest)(nil),         // 18: postrider.queue.v1.CreateGroupRequest
-	(*CreateGroupResponse)(nil),        // 19: postrider.queue.v1.CreateGroupResponse
-	(*DeleteGroupRequest)(nil),         // 20: postrider.queue.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),        // 21: postrider.queue.v1.DeleteGroupResponse
-	(*SeekGroupRequest)(nil),           // 22: postrider.queue.v1.SeekGroupRequest
-	(*SeekGroupResponse)(nil),          // 23: postrider.queue.v1.SeekGroupResponse
-	(*DeadLetter)(nil),                 // 24: postrider.queue.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),     // 25: postrider.queue.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 26: postrider.queue.v1.ListDeadLettersResponse
-	(*GetDeadLetterRequest)(nil),       // 27: postrider.queue.v1.GetDeadLetterRequest
-	(*GetDeadLetterResponse)(nil),      // 28: postrider.queue.v1.GetDeadLetterResponse
-	(*RedriveDeadLettersRequest)(nil),  // 29: postrider.queue.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 30: postrider.queue.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 31: postrider.queue.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 32: postrider.queue.v1.PurgeDeadLettersResponse
-	(*SeekGroupResponse_Position)(nil), // 33: postrider.queue.v1.SeekGroupResponse.Position
-	nil,                                // 34: postrider.queue.v1.DeadLetter.HeadersEntry
-	(*durationpb.Duration)(nil),        // 35: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 36: google.protobuf.Timestamp
-	(GroupMode)(0),                     // 37: postrider.queue.v1.GroupMode
-	(OnFailure)(0),                     // 38: postrider.queue.v1.OnFailure
-	(*GroupOptions)(nil),               // 39: postrider.queue.v1.GroupOptions
+	(*Route)(nil),                      // 13: postrider.queue.v1.Route
+	(*DeleteQueueRequest)(nil),         // 14: postrider.queue.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),        // 15: postrider.queue.v1.DeleteQueueResponse
+	(*Partition)(nil),                  // 16: postrider.queue.v1.Partition
+	(*ListPartitionsRequest)(nil),      // 17: postrider.queue.v1.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil),     // 18: postrider.queue.v1.ListPartitionsResponse
+	(*CreateGroupRequest)(nil),         // 19: postrider.queue.v1.CreateGroupRequest
+	(*CreateGroupResponse)(nil),        // 20: postrider.queue.v1.CreateGroupResponse
+	(*DeleteGroupRequest)(nil),         // 21: postrider.queue.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),        // 22: postrider.queue.v1.DeleteGroupResponse
+	(*SeekGroupRequest)(nil),           // 23: postrider.queue.v1.SeekGroupRequest
+	(*SeekGroupResponse)(nil),          // 24: postrider.queue.v1.SeekGroupResponse
+	(*DeadLetter)(nil),                 // 25: postrider.queue.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),     // 26: postrider.queue.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 27: postrider.queue.v1.ListDeadLettersResponse
+	(*GetDeadLetterRequest)(nil),       // 28: postrider.queue.v1.GetDeadLetterRequest
+	(*GetDeadLetterResponse)(nil),      // 29: postrider.queue.v1.GetDeadLetterResponse
+	(*RedriveDeadLettersRequest)(nil),  // 30: postrider.queue.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 31: postrider.queue.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 32: postrider.queue.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 33: postrider.queue.v1.PurgeDeadLettersResponse
+	(*SeekGroupResponse_Position)(nil), // 34: postrider.queue.v1.SeekGroupResponse.Position
+	nil,                                // 35: postrider.queue.v1.DeadLetter.HeadersEntry
+	(*durationpb.Duration)(nil),        // 36: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 37: google.protobuf.Timestamp
+	(GroupMode)(0),                     // 38: postrider.queue.v1.GroupMode
+	(OnFailure)(0),                     // 39: postrider.queue.v1.OnFailure
+	(*GroupOptions)(nil),               // 40: postrider.queue.v1.GroupOptions
 }
 var file_postrider_queue_v1_control_proto_depIdxs = []int32{
-	35, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
-	35, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
-	35, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
-	35, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
-	35, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
-	35, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
+	36, // 0: postrider.queue.v1.QueueOptions.lease:type_name -> google.protobuf.Duration
+	36, // 1: postrider.queue.v1.QueueOptions.backoff:type_name -> google.protobuf.Duration
+	36, // 2: postrider.queue.v1.QueueOptions.backoff_max:type_name -> google.protobuf.Duration
+	36, // 3: postrider.queue.v1.QueueOptions.idempotency_window:type_name -> google.protobuf.Duration
+	36, // 4: postrider.queue.v1.QueueOptions.retention:type_name -> google.protobuf.Duration
+	36, // 5: postrider.queue.v1.QueueOptions.expire_after:type_name -> google.protobuf.Duration
 	0,  // 6: postrider.queue.v1.QueueOptions.compression:type_name -> postrider.queue.v1.Compression
-	35, // 7: postrider.queue.v1.QueueOptions.delay:type_name -> google.protobuf.Duration
+	36, // 7: postrider.queue.v1.QueueOptions.delay:type_name -> google.protobuf.Duration
 	1,  // 8: postrider.queue.v1.ConfigureQueueRequest.options:type_name -> postrider.queue.v1.QueueOptions
 	4,  // 9: postrider.queue.v1.ConfigureQueueResponse.queue:type_name -> postrider.queue.v1.Queue
 	1,  // 10: postrider.queue.v1.Queue.options:type_name -> postrider.queue.v1.QueueOptions
-	36, // 11: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	36, // 12: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
-	37, // 13: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
-	38, // 14: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
-	36, // 15: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
-	36, // 16: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
+	37, // 11: postrider.queue.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	37, // 12: postrider.queue.v1.Shard.last_push_at:type_name -> google.protobuf.Timestamp
+	38, // 13: postrider.queue.v1.Group.mode:type_name -> postrider.queue.v1.GroupMode
+	39, // 14: postrider.queue.v1.Group.on_failure:type_name -> postrider.queue.v1.OnFailure
+	37, // 15: postrider.queue.v1.Group.created_at:type_name -> google.protobuf.Timestamp
+	37, // 16: postrider.queue.v1.Group.last_active_at:type_name -> google.protobuf.Timestamp
 	4,  // 17: postrider.queue.v1.ListQueuesResponse.queues:type_name -> postrider.queue.v1.Queue
 	4,  // 18: postrider.queue.v1.GetQueueResponse.queue:type_name -> postrider.queue.v1.Queue
 	5,  // 19: postrider.queue.v1.GetQueueResponse.shards:type_name -> postrider.queue.v1.Shard
 	6,  // 20: postrider.queue.v1.GetQueueResponse.groups:type_name -> postrider.queue.v1.Group
-	36, // 21: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
-	15, // 22: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
-	39, // 23: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
-	6,  // 24: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
-	33, // 25: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
-	34, // 26: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
-	36, // 27: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
-	36, // 28: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
-	24, // 29: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
-	24, // 30: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
-	36, // 31: postrider.queue.v1.PurgeDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	13, // 21: postrider.queue.v1.GetQueueResponse.route:type_name -> postrider.queue.v1.Route
+	37, // 22: postrider.queue.v1.Route.claimed_at:type_name -> google.protobuf.Timestamp
+	37, // 23: postrider.queue.v1.Partition.last_seen_at:type_name -> google.protobuf.Timestamp
+	16, // 24: postrider.queue.v1.ListPartitionsResponse.partitions:type_name -> postrider.queue.v1.Partition
+	40, // 25: postrider.queue.v1.CreateGroupRequest.options:type_name -> postrider.queue.v1.GroupOptions
+	6,  // 26: postrider.queue.v1.CreateGroupResponse.group:type_name -> postrider.queue.v1.Group
+	34, // 27: postrider.queue.v1.SeekGroupResponse.positions:type_name -> postrider.queue.v1.SeekGroupResponse.Position
+	35, // 28: postrider.queue.v1.DeadLetter.headers:type_name -> postrider.queue.v1.DeadLetter.HeadersEntry
+	37, // 29: postrider.queue.v1.DeadLetter.failed_at:type_name -> google.protobuf.Timestamp
+	37, // 30: postrider.queue.v1.DeadLetter.redriven_at:type_name -> google.protobuf.Timestamp
+	25, // 31: postrider.queue.v1.ListDeadLettersResponse.dead_letters:type_name -> postrider.queue.v1.DeadLetter
+	25, // 32: postrider.queue.v1.GetDeadLetterResponse.dead_letter:type_name -> postrider.queue.v1.DeadLetter
+	37, // 33: postrider.queue.v1.PurgeDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_postrider_queue_v1_control_proto_init() }
@@ -2883,7 +2975,7 @@ func file_postrider_queue_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_queue_v1_control_proto_rawDesc), len(file_postrider_queue_v1_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -26,6 +26,151 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// FindRoutesRequest names queues.
+type FindRoutesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000.
+	Queues        []string `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindRoutesRequest) Reset() {
+	*x = FindRoutesRequest{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindRoutesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindRoutesRequest) ProtoMessage() {}
+
+func (x *FindRoutesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindRoutesRequest.ProtoReflect.Descriptor instead.
+func (*FindRoutesRequest) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *FindRoutesRequest) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+// FindRoutesResponse has those that are routed to a dispatcher that is online; the others are routed to none.
+type FindRoutesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Routes        []*FoundRoute          `protobuf:"bytes,1,rep,name=routes,proto3" json:"routes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindRoutesResponse) Reset() {
+	*x = FindRoutesResponse{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindRoutesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindRoutesResponse) ProtoMessage() {}
+
+func (x *FindRoutesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindRoutesResponse.ProtoReflect.Descriptor instead.
+func (*FindRoutesResponse) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FindRoutesResponse) GetRoutes() []*FoundRoute {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+// FoundRoute is where one queue is routed to.
+type FoundRoute struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Of the dispatcher, as the node directory has it.
+	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FoundRoute) Reset() {
+	*x = FoundRoute{}
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FoundRoute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FoundRoute) ProtoMessage() {}
+
+func (x *FoundRoute) ProtoReflect() protoreflect.Message {
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FoundRoute.ProtoReflect.Descriptor instead.
+func (*FoundRoute) Descriptor() ([]byte, []int) {
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FoundRoute) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *FoundRoute) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 // LocateLogRequest names a queue and a place, for the tenant of the caller.
 type LocateLogRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -40,7 +185,7 @@ type LocateLogRequest struct {
 
 func (x *LocateLogRequest) Reset() {
 	*x = LocateLogRequest{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[0]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -52,7 +197,7 @@ func (x *LocateLogRequest) String() string {
 func (*LocateLogRequest) ProtoMessage() {}
 
 func (x *LocateLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[0]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -65,7 +210,7 @@ func (x *LocateLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateLogRequest.ProtoReflect.Descriptor instead.
 func (*LocateLogRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{0}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LocateLogRequest) GetQueue() string {
@@ -102,7 +247,7 @@ type LocateLogResponse struct {
 
 func (x *LocateLogResponse) Reset() {
 	*x = LocateLogResponse{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -114,7 +259,7 @@ func (x *LocateLogResponse) String() string {
 func (*LocateLogResponse) ProtoMessage() {}
 
 func (x *LocateLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[1]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -127,7 +272,7 @@ func (x *LocateLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateLogResponse.ProtoReflect.Descriptor instead.
 func (*LocateLogResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{1}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LocateLogResponse) GetQueueId() int64 {
@@ -156,7 +301,7 @@ type LogBounds struct {
 
 func (x *LogBounds) Reset() {
 	*x = LogBounds{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[2]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -168,7 +313,7 @@ func (x *LogBounds) String() string {
 func (*LogBounds) ProtoMessage() {}
 
 func (x *LogBounds) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[2]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -181,7 +326,7 @@ func (x *LogBounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBounds.ProtoReflect.Descriptor instead.
 func (*LogBounds) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{2}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LogBounds) GetTail() int64 {
@@ -219,7 +364,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +376,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[3]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +389,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{3}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReadLogRequest) GetQueue() string {
@@ -285,7 +430,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[4]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -297,7 +442,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[4]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -310,7 +455,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{4}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReadLogResponse) GetPage() *LogPage {
@@ -335,7 +480,7 @@ type LogPage struct {
 
 func (x *LogPage) Reset() {
 	*x = LogPage{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[5]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -347,7 +492,7 @@ func (x *LogPage) String() string {
 func (*LogPage) ProtoMessage() {}
 
 func (x *LogPage) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[5]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -360,7 +505,7 @@ func (x *LogPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPage.ProtoReflect.Descriptor instead.
 func (*LogPage) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{5}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LogPage) GetShard() int32 {
@@ -415,7 +560,7 @@ type TailLogRequest struct {
 
 func (x *TailLogRequest) Reset() {
 	*x = TailLogRequest{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[6]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -427,7 +572,7 @@ func (x *TailLogRequest) String() string {
 func (*TailLogRequest) ProtoMessage() {}
 
 func (x *TailLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[6]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -440,7 +585,7 @@ func (x *TailLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailLogRequest.ProtoReflect.Descriptor instead.
 func (*TailLogRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{6}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TailLogRequest) GetQueue() string {
@@ -481,7 +626,7 @@ type TailLogResponse struct {
 
 func (x *TailLogResponse) Reset() {
 	*x = TailLogResponse{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[7]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +638,7 @@ func (x *TailLogResponse) String() string {
 func (*TailLogResponse) ProtoMessage() {}
 
 func (x *TailLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[7]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +651,7 @@ func (x *TailLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailLogResponse.ProtoReflect.Descriptor instead.
 func (*TailLogResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{7}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TailLogResponse) GetPages() []*LogPage {
@@ -526,7 +671,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[8]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +683,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[8]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +696,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{8}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExchangeRequest) GetOperations() []*Operation {
@@ -586,7 +731,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[9]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +743,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[9]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +756,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{9}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Operation) GetId() uint64 {
@@ -756,7 +901,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[10]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +913,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[10]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +926,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{10}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExchangeResponse) GetResults() []*Result {
@@ -817,7 +962,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[11]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +974,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[11]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +987,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{11}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Result) GetId() uint64 {
@@ -962,7 +1107,7 @@ type GetSpoolRequest struct {
 
 func (x *GetSpoolRequest) Reset() {
 	*x = GetSpoolRequest{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[12]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1119,7 @@ func (x *GetSpoolRequest) String() string {
 func (*GetSpoolRequest) ProtoMessage() {}
 
 func (x *GetSpoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[12]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1132,7 @@ func (x *GetSpoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSpoolRequest.ProtoReflect.Descriptor instead.
 func (*GetSpoolRequest) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{12}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{15}
 }
 
 // GetSpoolResponse shows the spool; address is left out.
@@ -1000,7 +1145,7 @@ type GetSpoolResponse struct {
 
 func (x *GetSpoolResponse) Reset() {
 	*x = GetSpoolResponse{}
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[13]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1157,7 @@ func (x *GetSpoolResponse) String() string {
 func (*GetSpoolResponse) ProtoMessage() {}
 
 func (x *GetSpoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[13]
+	mi := &file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1170,7 @@ func (x *GetSpoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSpoolResponse.ProtoReflect.Descriptor instead.
 func (*GetSpoolResponse) Descriptor() ([]byte, []int) {
-	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{13}
+	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetSpoolResponse) GetSpool() *v11.Spool {
@@ -1039,7 +1184,15 @@ var File_postrider_internal_dispatcher_v1_dispatcher_service_proto protoreflect.
 
 const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "" +
 	"\n" +
-	"9postrider/internal/dispatcher/v1/dispatcher_service.proto\x12 postrider.internal.dispatcher.v1\x1a\x17google/rpc/status.proto\x1a&postrider/admin/v1/admin_service.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto\"T\n" +
+	"9postrider/internal/dispatcher/v1/dispatcher_service.proto\x12 postrider.internal.dispatcher.v1\x1a\x17google/rpc/status.proto\x1a&postrider/admin/v1/admin_service.proto\x1a postrider/queue/v1/message.proto\x1a\"postrider/queue/v1/subscribe.proto\"+\n" +
+	"\x11FindRoutesRequest\x12\x16\n" +
+	"\x06queues\x18\x01 \x03(\tR\x06queues\"Z\n" +
+	"\x12FindRoutesResponse\x12D\n" +
+	"\x06routes\x18\x01 \x03(\v2,.postrider.internal.dispatcher.v1.FoundRouteR\x06routes\"<\n" +
+	"\n" +
+	"FoundRoute\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"T\n" +
 	"\x10LocateLogRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x16\n" +
@@ -1103,13 +1256,15 @@ const file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc = "
 	"\x06result\"\x11\n" +
 	"\x0fGetSpoolRequest\"C\n" +
 	"\x10GetSpoolResponse\x12/\n" +
-	"\x05spool\x18\x01 \x01(\v2\x19.postrider.admin.v1.SpoolR\x05spool2\xd7\x04\n" +
+	"\x05spool\x18\x01 \x01(\v2\x19.postrider.admin.v1.SpoolR\x05spool2\xd0\x05\n" +
 	"\x11DispatcherService\x12u\n" +
 	"\bExchange\x121.postrider.internal.dispatcher.v1.ExchangeRequest\x1a2.postrider.internal.dispatcher.v1.ExchangeResponse(\x010\x01\x12q\n" +
 	"\bGetSpool\x121.postrider.internal.dispatcher.v1.GetSpoolRequest\x1a2.postrider.internal.dispatcher.v1.GetSpoolResponse\x12t\n" +
 	"\tLocateLog\x122.postrider.internal.dispatcher.v1.LocateLogRequest\x1a3.postrider.internal.dispatcher.v1.LocateLogResponse\x12n\n" +
 	"\aReadLog\x120.postrider.internal.dispatcher.v1.ReadLogRequest\x1a1.postrider.internal.dispatcher.v1.ReadLogResponse\x12r\n" +
-	"\aTailLog\x120.postrider.internal.dispatcher.v1.TailLogRequest\x1a1.postrider.internal.dispatcher.v1.TailLogResponse(\x010\x01BFZDpostrider.dev/proto/gen/postrider/private/dispatcher/v1;dispatcherv1b\x06proto3"
+	"\aTailLog\x120.postrider.internal.dispatcher.v1.TailLogRequest\x1a1.postrider.internal.dispatcher.v1.TailLogResponse(\x010\x01\x12w\n" +
+	"\n" +
+	"FindRoutes\x123.postrider.internal.dispatcher.v1.FindRoutesRequest\x1a4.postrider.internal.dispatcher.v1.FindRoutesResponseBFZDpostrider.dev/proto/gen/postrider/private/dispatcher/v1;dispatcherv1b\x06proto3"
 
 var (
 	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescOnce sync.Once
@@ -1123,70 +1278,76 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescGZIP(
 	return file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDescData
 }
 
-var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_goTypes = []any{
-	(*LocateLogRequest)(nil),     // 0: postrider.internal.dispatcher.v1.LocateLogRequest
-	(*LocateLogResponse)(nil),    // 1: postrider.internal.dispatcher.v1.LocateLogResponse
-	(*LogBounds)(nil),            // 2: postrider.internal.dispatcher.v1.LogBounds
-	(*ReadLogRequest)(nil),       // 3: postrider.internal.dispatcher.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),      // 4: postrider.internal.dispatcher.v1.ReadLogResponse
-	(*LogPage)(nil),              // 5: postrider.internal.dispatcher.v1.LogPage
-	(*TailLogRequest)(nil),       // 6: postrider.internal.dispatcher.v1.TailLogRequest
-	(*TailLogResponse)(nil),      // 7: postrider.internal.dispatcher.v1.TailLogResponse
-	(*ExchangeRequest)(nil),      // 8: postrider.internal.dispatcher.v1.ExchangeRequest
-	(*Operation)(nil),            // 9: postrider.internal.dispatcher.v1.Operation
-	(*ExchangeResponse)(nil),     // 10: postrider.internal.dispatcher.v1.ExchangeResponse
-	(*Result)(nil),               // 11: postrider.internal.dispatcher.v1.Result
-	(*GetSpoolRequest)(nil),      // 12: postrider.internal.dispatcher.v1.GetSpoolRequest
-	(*GetSpoolResponse)(nil),     // 13: postrider.internal.dispatcher.v1.GetSpoolResponse
-	(*v1.SubscribedMessage)(nil), // 14: postrider.queue.v1.SubscribedMessage
-	(*v1.PushRequest)(nil),       // 15: postrider.queue.v1.PushRequest
-	(*v1.PopRequest)(nil),        // 16: postrider.queue.v1.PopRequest
-	(*v1.AckRequest)(nil),        // 17: postrider.queue.v1.AckRequest
-	(*v1.RenewRequest)(nil),      // 18: postrider.queue.v1.RenewRequest
-	(*v1.ReleaseRequest)(nil),    // 19: postrider.queue.v1.ReleaseRequest
-	(*v1.PushResponse)(nil),      // 20: postrider.queue.v1.PushResponse
-	(*v1.PopResponse)(nil),       // 21: postrider.queue.v1.PopResponse
-	(*v1.AckResponse)(nil),       // 22: postrider.queue.v1.AckResponse
-	(*v1.RenewResponse)(nil),     // 23: postrider.queue.v1.RenewResponse
-	(*v1.ReleaseResponse)(nil),   // 24: postrider.queue.v1.ReleaseResponse
-	(*status.Status)(nil),        // 25: google.rpc.Status
-	(*v11.Spool)(nil),            // 26: postrider.admin.v1.Spool
+	(*FindRoutesRequest)(nil),    // 0: postrider.internal.dispatcher.v1.FindRoutesRequest
+	(*FindRoutesResponse)(nil),   // 1: postrider.internal.dispatcher.v1.FindRoutesResponse
+	(*FoundRoute)(nil),           // 2: postrider.internal.dispatcher.v1.FoundRoute
+	(*LocateLogRequest)(nil),     // 3: postrider.internal.dispatcher.v1.LocateLogRequest
+	(*LocateLogResponse)(nil),    // 4: postrider.internal.dispatcher.v1.LocateLogResponse
+	(*LogBounds)(nil),            // 5: postrider.internal.dispatcher.v1.LogBounds
+	(*ReadLogRequest)(nil),       // 6: postrider.internal.dispatcher.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),      // 7: postrider.internal.dispatcher.v1.ReadLogResponse
+	(*LogPage)(nil),              // 8: postrider.internal.dispatcher.v1.LogPage
+	(*TailLogRequest)(nil),       // 9: postrider.internal.dispatcher.v1.TailLogRequest
+	(*TailLogResponse)(nil),      // 10: postrider.internal.dispatcher.v1.TailLogResponse
+	(*ExchangeRequest)(nil),      // 11: postrider.internal.dispatcher.v1.ExchangeRequest
+	(*Operation)(nil),            // 12: postrider.internal.dispatcher.v1.Operation
+	(*ExchangeResponse)(nil),     // 13: postrider.internal.dispatcher.v1.ExchangeResponse
+	(*Result)(nil),               // 14: postrider.internal.dispatcher.v1.Result
+	(*GetSpoolRequest)(nil),      // 15: postrider.internal.dispatcher.v1.GetSpoolRequest
+	(*GetSpoolResponse)(nil),     // 16: postrider.internal.dispatcher.v1.GetSpoolResponse
+	(*v1.SubscribedMessage)(nil), // 17: postrider.queue.v1.SubscribedMessage
+	(*v1.PushRequest)(nil),       // 18: postrider.queue.v1.PushRequest
+	(*v1.PopRequest)(nil),        // 19: postrider.queue.v1.PopRequest
+	(*v1.AckRequest)(nil),        // 20: postrider.queue.v1.AckRequest
+	(*v1.RenewRequest)(nil),      // 21: postrider.queue.v1.RenewRequest
+	(*v1.ReleaseRequest)(nil),    // 22: postrider.queue.v1.ReleaseRequest
+	(*v1.PushResponse)(nil),      // 23: postrider.queue.v1.PushResponse
+	(*v1.PopResponse)(nil),       // 24: postrider.queue.v1.PopResponse
+	(*v1.AckResponse)(nil),       // 25: postrider.queue.v1.AckResponse
+	(*v1.RenewResponse)(nil),     // 26: postrider.queue.v1.RenewResponse
+	(*v1.ReleaseResponse)(nil),   // 27: postrider.queue.v1.ReleaseResponse
+	(*status.Status)(nil),        // 28: google.rpc.Status
+	(*v11.Spool)(nil),            // 29: postrider.admin.v1.Spool
 }
 var file_postrider_internal_dispatcher_v1_dispatcher_service_proto_depIdxs = []int32{
-	2,  // 0: postrider.internal.dispatcher.v1.LocateLogResponse.shards:type_name -> postrider.internal.dispatcher.v1.LogBounds
-	5,  // 1: postrider.internal.dispatcher.v1.ReadLogResponse.page:type_name -> postrider.internal.dispatcher.v1.LogPage
-	14, // 2: postrider.internal.dispatcher.v1.LogPage.messages:type_name -> postrider.queue.v1.SubscribedMessage
-	5,  // 3: postrider.internal.dispatcher.v1.TailLogResponse.pages:type_name -> postrider.internal.dispatcher.v1.LogPage
-	9,  // 4: postrider.internal.dispatcher.v1.ExchangeRequest.operations:type_name -> postrider.internal.dispatcher.v1.Operation
-	15, // 5: postrider.internal.dispatcher.v1.Operation.push:type_name -> postrider.queue.v1.PushRequest
-	16, // 6: postrider.internal.dispatcher.v1.Operation.pop:type_name -> postrider.queue.v1.PopRequest
-	17, // 7: postrider.internal.dispatcher.v1.Operation.ack:type_name -> postrider.queue.v1.AckRequest
-	18, // 8: postrider.internal.dispatcher.v1.Operation.renew:type_name -> postrider.queue.v1.RenewRequest
-	19, // 9: postrider.internal.dispatcher.v1.Operation.release:type_name -> postrider.queue.v1.ReleaseRequest
-	11, // 10: postrider.internal.dispatcher.v1.ExchangeResponse.results:type_name -> postrider.internal.dispatcher.v1.Result
-	20, // 11: postrider.internal.dispatcher.v1.Result.push:type_name -> postrider.queue.v1.PushResponse
-	21, // 12: postrider.internal.dispatcher.v1.Result.pop:type_name -> postrider.queue.v1.PopResponse
-	22, // 13: postrider.internal.dispatcher.v1.Result.ack:type_name -> postrider.queue.v1.AckResponse
-	23, // 14: postrider.internal.dispatcher.v1.Result.renew:type_name -> postrider.queue.v1.RenewResponse
-	24, // 15: postrider.internal.dispatcher.v1.Result.release:type_name -> postrider.queue.v1.ReleaseResponse
-	25, // 16: postrider.internal.dispatcher.v1.Result.error:type_name -> google.rpc.Status
-	26, // 17: postrider.internal.dispatcher.v1.GetSpoolResponse.spool:type_name -> postrider.admin.v1.Spool
-	8,  // 18: postrider.internal.dispatcher.v1.DispatcherService.Exchange:input_type -> postrider.internal.dispatcher.v1.ExchangeRequest
-	12, // 19: postrider.internal.dispatcher.v1.DispatcherService.GetSpool:input_type -> postrider.internal.dispatcher.v1.GetSpoolRequest
-	0,  // 20: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:input_type -> postrider.internal.dispatcher.v1.LocateLogRequest
-	3,  // 21: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:input_type -> postrider.internal.dispatcher.v1.ReadLogRequest
-	6,  // 22: postrider.internal.dispatcher.v1.DispatcherService.TailLog:input_type -> postrider.internal.dispatcher.v1.TailLogRequest
-	10, // 23: postrider.internal.dispatcher.v1.DispatcherService.Exchange:output_type -> postrider.internal.dispatcher.v1.ExchangeResponse
-	13, // 24: postrider.internal.dispatcher.v1.DispatcherService.GetSpool:output_type -> postrider.internal.dispatcher.v1.GetSpoolResponse
-	1,  // 25: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:output_type -> postrider.internal.dispatcher.v1.LocateLogResponse
-	4,  // 26: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:output_type -> postrider.internal.dispatcher.v1.ReadLogResponse
-	7,  // 27: postrider.internal.dispatcher.v1.DispatcherService.TailLog:output_type -> postrider.internal.dispatcher.v1.TailLogResponse
-	23, // [23:28] is the sub-list for method output_type
-	18, // [18:23] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	2,  // 0: postrider.internal.dispatcher.v1.FindRoutesResponse.routes:type_name -> postrider.internal.dispatcher.v1.FoundRoute
+	5,  // 1: postrider.internal.dispatcher.v1.LocateLogResponse.shards:type_name -> postrider.internal.dispatcher.v1.LogBounds
+	8,  // 2: postrider.internal.dispatcher.v1.ReadLogResponse.page:type_name -> postrider.internal.dispatcher.v1.LogPage
+	17, // 3: postrider.internal.dispatcher.v1.LogPage.messages:type_name -> postrider.queue.v1.SubscribedMessage
+	8,  // 4: postrider.internal.dispatcher.v1.TailLogResponse.pages:type_name -> postrider.internal.dispatcher.v1.LogPage
+	12, // 5: postrider.internal.dispatcher.v1.ExchangeRequest.operations:type_name -> postrider.internal.dispatcher.v1.Operation
+	18, // 6: postrider.internal.dispatcher.v1.Operation.push:type_name -> postrider.queue.v1.PushRequest
+	19, // 7: postrider.internal.dispatcher.v1.Operation.pop:type_name -> postrider.queue.v1.PopRequest
+	20, // 8: postrider.internal.dispatcher.v1.Operation.ack:type_name -> postrider.queue.v1.AckRequest
+	21, // 9: postrider.internal.dispatcher.v1.Operation.renew:type_name -> postrider.queue.v1.RenewRequest
+	22, // 10: postrider.internal.dispatcher.v1.Operation.release:type_name -> postrider.queue.v1.ReleaseRequest
+	14, // 11: postrider.internal.dispatcher.v1.ExchangeResponse.results:type_name -> postrider.internal.dispatcher.v1.Result
+	23, // 12: postrider.internal.dispatcher.v1.Result.push:type_name -> postrider.queue.v1.PushResponse
+	24, // 13: postrider.internal.dispatcher.v1.Result.pop:type_name -> postrider.queue.v1.PopResponse
+	25, // 14: postrider.internal.dispatcher.v1.Result.ack:type_name -> postrider.queue.v1.AckResponse
+	26, // 15: postrider.internal.dispatcher.v1.Result.renew:type_name -> postrider.queue.v1.RenewResponse
+	27, // 16: postrider.internal.dispatcher.v1.Result.release:type_name -> postrider.queue.v1.ReleaseResponse
+	28, // 17: postrider.internal.dispatcher.v1.Result.error:type_name -> google.rpc.Status
+	29, // 18: postrider.internal.dispatcher.v1.GetSpoolResponse.spool:type_name -> postrider.admin.v1.Spool
+	11, // 19: postrider.internal.dispatcher.v1.DispatcherService.Exchange:input_type -> postrider.internal.dispatcher.v1.ExchangeRequest
+	15, // 20: postrider.internal.dispatcher.v1.DispatcherService.GetSpool:input_type -> postrider.internal.dispatcher.v1.GetSpoolRequest
+	3,  // 21: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:input_type -> postrider.internal.dispatcher.v1.LocateLogRequest
+	6,  // 22: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:input_type -> postrider.internal.dispatcher.v1.ReadLogRequest
+	9,  // 23: postrider.internal.dispatcher.v1.DispatcherService.TailLog:input_type -> postrider.internal.dispatcher.v1.TailLogRequest
+	0,  // 24: postrider.internal.dispatcher.v1.DispatcherService.FindRoutes:input_type -> postrider.internal.dispatcher.v1.FindRoutesRequest
+	13, // 25: postrider.internal.dispatcher.v1.DispatcherService.Exchange:output_type -> postrider.internal.dispatcher.v1.ExchangeResponse
+	16, // 26: postrider.internal.dispatcher.v1.DispatcherService.GetSpool:output_type -> postrider.internal.dispatcher.v1.GetSpoolResponse
+	4,  // 27: postrider.internal.dispatcher.v1.DispatcherService.LocateLog:output_type -> postrider.internal.dispatcher.v1.LocateLogResponse
+	7,  // 28: postrider.internal.dispatcher.v1.DispatcherService.ReadLog:output_type -> postrider.internal.dispatcher.v1.ReadLogResponse
+	10, // 29: postrider.internal.dispatcher.v1.DispatcherService.TailLog:output_type -> postrider.internal.dispatcher.v1.TailLogResponse
+	1,  // 30: postrider.internal.dispatcher.v1.DispatcherService.FindRoutes:output_type -> postrider.internal.dispatcher.v1.FindRoutesResponse
+	25, // [25:31] is the sub-list for method output_type
+	19, // [19:25] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() }
@@ -1194,7 +1355,7 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() {
 	if File_postrider_internal_dispatcher_v1_dispatcher_service_proto != nil {
 		return
 	}
-	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[9].OneofWrappers = []any{
+	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[12].OneofWrappers = []any{
 		(*Operation_Push)(nil),
 		(*Operation_Pop)(nil),
 		(*Operation_Ack)(nil),
@@ -1202,7 +1363,7 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() {
 		(*Operation_Release)(nil),
 		(*Operation_Cancel)(nil),
 	}
-	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[11].OneofWrappers = []any{
+	file_postrider_internal_dispatcher_v1_dispatcher_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*Result_Push)(nil),
 		(*Result_Pop)(nil),
 		(*Result_Ack)(nil),
@@ -1216,7 +1377,7 @@ func file_postrider_internal_dispatcher_v1_dispatcher_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc), len(file_postrider_internal_dispatcher_v1_dispatcher_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,11 +21,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	DispatcherService_Exchange_FullMethodName  = "/postrider.internal.dispatcher.v1.DispatcherService/Exchange"
-	DispatcherService_GetSpool_FullMethodName  = "/postrider.internal.dispatcher.v1.DispatcherService/GetSpool"
-	DispatcherService_LocateLog_FullMethodName = "/postrider.internal.dispatcher.v1.DispatcherService/LocateLog"
-	DispatcherService_ReadLog_FullMethodName   = "/postrider.internal.dispatcher.v1.DispatcherService/ReadLog"
-	DispatcherService_TailLog_FullMethodName   = "/postrider.internal.dispatcher.v1.DispatcherService/TailLog"
+	DispatcherService_Exchange_FullMethodName   = "/postrider.internal.dispatcher.v1.DispatcherService/Exchange"
+	DispatcherService_GetSpool_FullMethodName   = "/postrider.internal.dispatcher.v1.DispatcherService/GetSpool"
+	DispatcherService_LocateLog_FullMethodName  = "/postrider.internal.dispatcher.v1.DispatcherService/LocateLog"
+	DispatcherService_ReadLog_FullMethodName    = "/postrider.internal.dispatcher.v1.DispatcherService/ReadLog"
+	DispatcherService_TailLog_FullMethodName    = "/postrider.internal.dispatcher.v1.DispatcherService/TailLog"
+	DispatcherService_FindRoutes_FullMethodName = "/postrider.internal.dispatcher.v1.DispatcherService/FindRoutes"
 )
 
 // DispatcherServiceClient is the client API for DispatcherService service.
@@ -48,6 +49,8 @@ type DispatcherServiceClient interface {
 	// subscribers of the queue. It ends with UNAVAILABLE when the dispatcher drains, NOT_FOUND when the queue is gone, and FAILED_PRECONDITION
 	// (LOG_REPLACED) when the log does not reach the offsets.
 	TailLog(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TailLogRequest, TailLogResponse], error)
+	// FindRoutes says which dispatchers queues of the caller's tenant are routed to now. It is read from the database.
+	FindRoutes(ctx context.Context, in *FindRoutesRequest, opts ...grpc.CallOption) (*FindRoutesResponse, error)
 }
 
 type dispatcherServiceClient struct {
@@ -114,6 +117,16 @@ func (c *dispatcherServiceClient) TailLog(ctx context.Context, opts ...grpc.Call
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DispatcherService_TailLogClient = grpc.BidiStreamingClient[TailLogRequest, TailLogResponse]
 
+func (c *dispatcherServiceClient) FindRoutes(ctx context.Context, in *FindRoutesRequest, opts ...grpc.CallOption) (*FindRoutesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FindRoutesResponse)
+	err := c.cc.Invoke(ctx, DispatcherService_FindRoutes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DispatcherServiceServer is the server API for DispatcherService service.
 // All implementations must embed UnimplementedDispatcherServiceServer
 // for forward compatibility.
@@ -134,6 +147,8 @@ type DispatcherServiceServer interface {
 	// subscribers of the queue. It ends with UNAVAILABLE when the dispatcher drains, NOT_FOUND when the queue is gone, and FAILED_PRECONDITION
 	// (LOG_REPLACED) when the log does not reach the offsets.
 	TailLog(grpc.BidiStreamingServer[TailLogRequest, TailLogResponse]) error
+	// FindRoutes says which dispatchers queues of the caller's tenant are routed to now. It is read from the database.
+	FindRoutes(context.Context, *FindRoutesRequest) (*FindRoutesResponse, error)
 	mustEmbedUnimplementedDispatcherServiceServer()
 }
 
@@ -158,6 +173,9 @@ func (UnimplementedDispatcherServiceServer) ReadLog(context.Context, *ReadLogReq
 }
 func (UnimplementedDispatcherServiceServer) TailLog(grpc.BidiStreamingServer[TailLogRequest, TailLogResponse]) error {
 	return status.Error(codes.Unimplemented, "method TailLog not implemented")
+}
+func (UnimplementedDispatcherServiceServer) FindRoutes(context.Context, *FindRoutesRequest) (*FindRoutesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FindRoutes not implemented")
 }
 func (UnimplementedDispatcherServiceServer) mustEmbedUnimplementedDispatcherServiceServer() {}
 func (UnimplementedDispatcherServiceServer) testEmbeddedByValue()                           {}
@@ -248,6 +266,24 @@ func _DispatcherService_TailLog_Handler(srv interface{}, stream grpc.ServerStrea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DispatcherService_TailLogServer = grpc.BidiStreamingServer[TailLogRequest, TailLogResponse]
 
+func _DispatcherService_FindRoutes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindRoutesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatcherServiceServer).FindRoutes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatcherService_FindRoutes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatcherServiceServer).FindRoutes(ctx, req.(*FindRoutesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // DispatcherService_ServiceDesc is the grpc.ServiceDesc for DispatcherService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -266,6 +302,10 @@ var DispatcherService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadLog",
 			Handler:    _DispatcherService_ReadLog_Handler,
+		},
+		{
+			MethodName: "FindRoutes",
+			Handler:    _DispatcherService_FindRoutes_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
