@@ -54,6 +54,7 @@ type Trimmer struct {
 	heads    map[message.ShardID]message.Offset
 	versions map[window.GroupShardID]window.Version
 	names    map[int64]*cataloguePlace // of queues whose catalogue is to be looked through
+	rests    map[int64]rest            // of queues of which nothing is due yet
 
 	segments, messages, bytes prometheus.Counter
 }
@@ -77,6 +78,7 @@ func NewTrimmer(db trimStore, groups groupTrimmer, clk clock.Clock, log *zap.Log
 	return &Trimmer{
 		db: db, groups: groups, clk: clk, log: log, period: period,
 		heads: map[message.ShardID]message.Offset{}, versions: map[window.GroupShardID]window.Version{}, names: map[int64]*cataloguePlace{},
+		rests:    map[int64]rest{},
 		segments: count("segments_trimmed_total", "Segments that retention took."),
 		messages: count("messages_trimmed_total", "Messages that retention took, settled or not."),
 		bytes:    count("bytes_trimmed_total", "Stored bytes that retention took."),
@@ -90,10 +92,11 @@ func (t *Trimmer) Run(ctx context.Context) error {
 
 // Round looks at the next queues and trims what is to go. A failure at one queue does not keep the others.
 func (t *Trimmer) Round(ctx context.Context) error {
-	if len(t.heads)+len(t.versions)+len(t.names) > maxSeen {
+	if len(t.heads)+len(t.versions)+len(t.names)+len(t.rests) > maxSeen {
 		clear(t.heads)
 		clear(t.versions)
 		clear(t.names)
+		clear(t.rests)
 	}
 	queues, err := t.db.QueuesAfter(ctx, t.after, trimQueues)
 	if err != nil {
@@ -104,7 +107,7 @@ func (t *Trimmer) Round(ctx context.Context) error {
 	}
 	batch := make([]*trimming, 0, len(queues))
 	for _, q := range queues {
-		if q.Config.Retention.Any() {
+		if q.Config.Retention.Any() && !t.resting(&q) {
 			batch = append(batch, &trimming{Queue: q})
 		}
 	}
@@ -232,6 +235,9 @@ func (t *Trimmer) trim(ctx context.Context, q *trimming) error {
 	}
 	if err := t.catalogue(ctx, q.ID, sum, tails); err != nil {
 		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		t.mayRest(q, tails, sum)
 	}
 	return errors.Join(errs...)
 }
