@@ -38,18 +38,22 @@ func newSpooling(t *testing.T, url string, disk *spooltest.Disk, mode *atomic.Bo
 	return newSpoolingWith(t, url, disk, mode, maxBytes, "")
 }
 
-// newSpoolingWith is newSpooling with master keys.
-func newSpoolingWith(t *testing.T, url string, disk *spooltest.Disk, mode *atomic.Bool, maxBytes int64, keys string) *spooling {
+// newSpoolingWith is newSpooling with master keys and what else is to be different.
+func newSpoolingWith(t *testing.T, url string, disk *spooltest.Disk, mode *atomic.Bool, maxBytes int64, keys string, more ...func(*nodeOptions)) *spooling {
 	t.Helper()
 	s := &spooling{c: &cutter{}, disk: disk, mode: mode}
 	backlog := engine.NewBacklog()
 	var err error
 	s.log, err = spool.Open(disk, spool.Options{MaxBytes: maxBytes, Log: zap.NewNop()}, backlog.Visit)
 	require.NoError(t, err)
-	s.node = newNode(t, url, nodeOptions{pool: s.c.pool, keys: keys, parts: func(p *engine.Parts) {
+	o := nodeOptions{pool: s.c.pool, keys: keys, parts: func(p *engine.Parts) {
 		p.Spool, p.Backlog = s.log, backlog
 		p.Maintenance = func() (on, known bool) { return mode.Load(), true }
-	}})
+	}}
+	for _, fn := range more {
+		fn(&o)
+	}
+	s.node = newNode(t, url, o)
 	return s
 }
 

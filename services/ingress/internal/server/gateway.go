@@ -93,11 +93,7 @@ func (s *Server) vet(r *http.Request, m proto.Message, body []byte, bound []stri
 	if err := d.Decode(body, m); err != nil {
 		return wireError(err)
 	}
-	query := r.URL.Query()
-	if takesBody && len(query) > 0 {
-		return apierr.InvalidArgument("UNEXPECTED_QUERY", "", "this request takes its fields in the body")
-	}
-	if err := d.Query(query, m); err != nil {
+	if err := d.Query(r.URL.Query(), m); err != nil {
 		return wireError(err)
 	}
 	for _, name := range bound {

@@ -38,9 +38,9 @@ func (s *Server) mount(r chi.Router) {
 	for _, p := range s.policies {
 		switch p.Via {
 		case domain.ViaHandler:
-			r.Method(p.Method, p.Pattern, s.access.route(p, own[p.Method+" "+p.Pattern]))
+			r.Method(p.Method, p.Pattern, s.access.route(p, soundQuery(p, own[p.Method+" "+p.Pattern])))
 		case domain.ViaGateway:
-			r.Method(p.Method, p.Pattern, s.access.route(p, s.viaGateway(p)))
+			r.Method(p.Method, p.Pattern, s.access.route(p, soundQuery(p, s.viaGateway(p))))
 		case domain.ViaNone:
 		}
 	}
@@ -52,6 +52,28 @@ func rawPath(next http.Handler) http.Handler {
 		r.URL.RawPath = r.URL.EscapedPath()
 		next.ServeHTTP(w, r)
 	})
+}
+
+// soundQuery refuses a query that cannot be read, of which net/http would drop the part it does not understand, and any query where the fields are in the body:
+// a client that misplaced a field is told.
+func soundQuery(p domain.Policy, next http.HandlerFunc) http.HandlerFunc {
+	if p.Area == domain.AreaMeta {
+		return next
+	}
+	takesBody := p.Method != http.MethodGet && p.Method != http.MethodDelete
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "" {
+			if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+				apierr.WriteHTTP(w, r, apierr.InvalidArgument("INVALID_QUERY", "", "the query is malformed: an escape is %XX, and & separates parameters"))
+				return
+			}
+			if takesBody {
+				apierr.WriteHTTP(w, r, apierr.InvalidArgument("UNEXPECTED_QUERY", "", "this request takes its fields in the body"))
+				return
+			}
+		}
+		next(w, r)
+	}
 }
 
 // param returns a path parameter as the client meant it.
