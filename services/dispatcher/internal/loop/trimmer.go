@@ -54,7 +54,7 @@ type Trimmer struct {
 	heads    map[message.ShardID]message.Offset
 	versions map[window.GroupShardID]window.Version
 	names    map[int64]*cataloguePlace // of queues whose catalogue is to be looked through
-	rests    map[int64]rest            // of queues of which nothing is due yet
+	rests    map[int64]respite         // of queues of which nothing is due yet
 
 	segments, messages, bytes prometheus.Counter
 }
@@ -78,7 +78,7 @@ func NewTrimmer(db trimStore, groups groupTrimmer, clk clock.Clock, log *zap.Log
 	return &Trimmer{
 		db: db, groups: groups, clk: clk, log: log, period: period,
 		heads: map[message.ShardID]message.Offset{}, versions: map[window.GroupShardID]window.Version{}, names: map[int64]*cataloguePlace{},
-		rests:    map[int64]rest{},
+		rests:    map[int64]respite{},
 		segments: count("segments_trimmed_total", "Segments that retention took."),
 		messages: count("messages_trimmed_total", "Messages that retention took, settled or not."),
 		bytes:    count("bytes_trimmed_total", "Stored bytes that retention took."),

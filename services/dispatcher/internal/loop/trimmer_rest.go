@@ -11,8 +11,8 @@ import (
 // segment that is too old when another comes, a group that another trimmer died before telling, a database that was set back.
 const maxRest = 10
 
-// rest is why a queue need not be looked at: with this configuration nothing of it is due before.
-type rest struct {
+// respite is why a queue need not be looked at: with this configuration nothing of it is due before.
+type respite struct {
 	version int64 // of the configuration
 	until   time.Time
 }
@@ -55,5 +55,5 @@ func (t *Trimmer) mayRest(q *trimming, tails map[message.ShardID]message.Offset,
 		delete(t.rests, q.ID)
 		return
 	}
-	t.rests[q.ID] = rest{version: q.ConfigVersion, until: t.clk.Now().Add(left)}
+	t.rests[q.ID] = respite{version: q.ConfigVersion, until: t.clk.Now().Add(left)}
 }
