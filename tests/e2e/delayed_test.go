@@ -45,7 +45,8 @@ func TestADelayedMessageComesOnTheOtherHostWhenItIsDueAndNotBefore(t *testing.T)
 }
 
 // TestKillingADispatcherWhileMessagesComeDueLosesNoneAndBringsNoneTwiceOrEarly kills the dispatcher that accepted them in the midst of their coming.
-func TestKillingADispatcherWhileMessagesComeDueLosesNoneAndBringsNoneTwiceOrEarly(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingADispatcherWhileMessagesComeDueLosesNoneAndBringsNoneTwiceOrEarly(t *testing.T) {
+	t.Parallel()
 	const count, batch = 3000, 500
 	p := fleet.StartProcesses(t, &binaries, 2)
 	a, b := p.Client(t, 0, 1), p.Client(t, 1)

@@ -120,7 +120,8 @@ func (g *graveyard) walked(asked time.Time, l *postrider.Lease) error {
 }
 
 // Consumers of two groups get every message again and again on both hosts, while every third is deleted and the dispatcher that does it is killed.
-func TestADeleteThatWasAnsweredHoldsThoughDispatchersDie(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestADeleteThatWasAnsweredHoldsThoughDispatchersDie(t *testing.T) {
+	t.Parallel()
 	const count = 240
 	p := fleet.StartProcesses(t, &binaries, 2)
 	a, b := p.Client(t, 0, 1), p.Client(t, 1, 0)
@@ -188,7 +189,8 @@ func TestADeleteThatWasAnsweredHoldsThoughDispatchersDie(t *testing.T) { //nolin
 }
 
 // The dispatcher dies when every group has settled the message and only the audit entry is missing: nothing of it has happened, and another does it.
-func TestKillingADispatcherInADeleteLeavesTheMessageThereOrGone(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingADispatcherInADeleteLeavesTheMessageThereOrGone(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2)
 	a, b := p.Client(t, 0), p.Client(t, 1)
 	pushed, err := b.Push(t.Context(), "q", message("p", "0"), message("p", "1"))

@@ -60,7 +60,8 @@ func hammerThrough(t *testing.T, p *fleet.Processes, fault, mend func()) {
 // orderFrom lists both hosts, beginning with one.
 func orderFrom(first int) []int { return []int{first, 1 - first} }
 
-func TestKillingADispatcherLosesNothingAcknowledgedAndBringsNothingAckedBack(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingADispatcherLosesNothingAcknowledgedAndBringsNothingAckedBack(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2)
 	d := p.Hosts[0].Dispatcher
 	hammerThrough(t, p, d.Kill, func() {
@@ -69,7 +70,8 @@ func TestKillingADispatcherLosesNothingAcknowledgedAndBringsNothingAckedBack(t *
 	})
 }
 
-func TestKillingAnIngressLosesNothingAcknowledgedAndBringsNothingAckedBack(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingAnIngressLosesNothingAcknowledgedAndBringsNothingAckedBack(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2)
 	in := p.Hosts[0].Ingress
 	hammerThrough(t, p, in.Kill, func() {
@@ -78,7 +80,8 @@ func TestKillingAnIngressLosesNothingAcknowledgedAndBringsNothingAckedBack(t *te
 	})
 }
 
-func TestRestartingPostgresLosesNothingAcknowledgedAndBringsNothingAckedBack(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestRestartingPostgresLosesNothingAcknowledgedAndBringsNothingAckedBack(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2)
 	hammerThrough(t, p, func() { require.NoError(t, p.Postgres.Kill(t.Context())) }, func() { require.NoError(t, p.Postgres.Restart(t.Context())) })
 }

@@ -97,7 +97,8 @@ func TestASubscriptionHearsOfEveryLane(t *testing.T) {
 	require.Equal(t, map[int32]bool{0: true, 1: true, 2: true}, heard)
 }
 
-func TestKillingADispatcherKeepsTheOrderOfEachPartitionAndLane(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingADispatcherKeepsTheOrderOfEachPartitionAndLane(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2)
 	_, err := p.Client(t).Configure(t.Context(), "lanes", &queuev1.QueueOptions{Lanes: new(int32(3)), Shards: new(int32(2))})
 	require.NoError(t, err)

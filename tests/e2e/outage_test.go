@@ -103,7 +103,8 @@ func (l *outageLedger) consumed(t *testing.T, c *postrider.Client, ordered bool)
 	}
 }
 
-func TestAnOutageOfTheDatabaseLosesNothingAcceptedAndKeepsTheOrderOfEachHost(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestAnOutageOfTheDatabaseLosesNothingAcceptedAndKeepsTheOrderOfEachHost(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2, fleet.Spool(t.TempDir()))
 	ledger, stop := newOutageLedger(), make(chan struct{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -142,7 +143,8 @@ func spoolsAreEmpty(ctx context.Context, c *postrider.Client) error {
 	return err
 }
 
-func TestADispatcherKilledWithAFullSpoolBringsItAllOnceWhenItIsBack(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestADispatcherKilledWithAFullSpoolBringsItAllOnceWhenItIsBack(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 1, fleet.Spool(t.TempDir()))
 	ledger, stop := newOutageLedger(), make(chan struct{})
 	client := p.Client(t)

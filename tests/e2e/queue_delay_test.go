@@ -41,7 +41,8 @@ func TestADelayOfAQueueHoldsOnBothHostsAndNotForSubscribers(t *testing.T) {
 }
 
 // Messages are pushed all the while, and the dispatcher that serves half of the consumers is killed.
-func TestADelayOfAQueueIsNeverEarlyThoughADispatcherDies(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestADelayOfAQueueIsNeverEarlyThoughADispatcherDies(t *testing.T) {
+	t.Parallel()
 	const delay, total = time.Second, 400
 	p := fleet.StartProcesses(t, &binaries, 2)
 	a, b := p.Client(t, 0, 1), p.Client(t, 1, 0)

@@ -103,7 +103,8 @@ func TestAFullQueueAnswers429OnBothHostsAndReopens(t *testing.T) {
 	}
 }
 
-func TestKillingTheTrimmingDispatcherLosesNothingAboveTheTail(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingTheTrimmingDispatcherLosesNothingAboveTheTail(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2, "POSTRIDER_DISPATCHER_TRIM_EVERY=50ms")
 	a, b := p.Client(t, 0, 1), p.Client(t, 1, 0)
 	_, err := a.Configure(t.Context(), "q", &queuev1.QueueOptions{RetentionSettled: new(true)})

@@ -15,7 +15,8 @@ import (
 	"postrider.dev/tests/fleet"
 )
 
-func TestKeysAreRotatedUnderLoadFromTwoHostsWhileOneIsKilledAndNothingIsLostOrReordered(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKeysAreRotatedUnderLoadFromTwoHostsWhileOneIsKilledAndNothingIsLostOrReordered(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2, "POSTRIDER_DISPATCHER_ENCRYPTION_KEYS="+masterKey(1))
 	a, b := p.Client(t, 0), p.Client(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

@@ -54,7 +54,8 @@ func TestASeekOfOnePartitionOnOneHostLeavesTheOthersLeasedThroughTheOther(t *tes
 }
 
 // The dispatcher dies when all shards are moved and only the audit entry is missing: nothing of it has happened, and another dispatcher does it.
-func TestKillingADispatcherInASeekLeavesTheGroupBeforeOrAfterIt(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingADispatcherInASeekLeavesTheGroupBeforeOrAfterIt(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2)
 	b := p.Client(t, 1)
 	_, err := b.Configure(t.Context(), "q", &queuev1.QueueOptions{Shards: new(int32(8))})

@@ -32,7 +32,8 @@ func onDisk(t *testing.T, dir string) string {
 	return string(all)
 }
 
-func TestWhatIsBufferedOrDelayedOfAnEncryptedQueueIsNowhereInClearAndComesOnceAfterAKill(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestWhatIsBufferedOrDelayedOfAnEncryptedQueueIsNowhereInClearAndComesOnceAfterAKill(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := fleet.StartProcesses(t, &binaries, 2, fleet.Spool(dir), "POSTRIDER_DISPATCHER_ENCRYPTION_KEYS="+masterKey(1),
 		"POSTRIDER_DISPATCHER_MODES_REFRESH=1s", "POSTRIDER_INGRESS_MODES_REFRESH=1s") // the mode is known soon without hints too

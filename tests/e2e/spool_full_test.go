@@ -73,7 +73,8 @@ func (l *told) arrived(t *testing.T, c *postrider.Client) {
 	require.NotEmpty(t, l.refused)
 }
 
-func TestAFullDiskOfASpoolRefusesPushesWhileTheDatabaseIsAwayAndLosesNothing(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestAFullDiskOfASpoolRefusesPushesWhileTheDatabaseIsAwayAndLosesNothing(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcessesWith(t, &binaries, fleet.ProcessOptions{Hosts: 2, SmallSpools: true})
 	full, other := &fleet.Host{HTTP: p.Hosts[0].HTTP}, &fleet.Host{HTTP: p.Hosts[1].HTTP}
 	l := &told{}

@@ -165,7 +165,8 @@ func TestFiftySubscribersOnTwoHostsGetEveryMessageInOrder(t *testing.T) {
 	})
 }
 
-func TestWhenTheHostOfASubscriberIsKilledItGoesOnElsewhereWithoutLossOrRepeat(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestWhenTheHostOfASubscriberIsKilledItGoesOnElsewhereWithoutLossOrRepeat(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2)
 	publisher := p.Client(t, 1)
 	l := listen(t, p.Client(t, 0, 1), "orders", postrider.SubscribeOptions{}, nil)

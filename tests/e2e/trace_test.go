@@ -84,7 +84,8 @@ func TestATracedQueueTellsOnOneHostWhatHappenedThroughTheOther(t *testing.T) {
 	require.Equal(t, events[2].GetAt().AsTime().Add(time.Millisecond), events[2].GetUntil().AsTime())
 }
 
-func TestKillingADispatcherLeavesEveryDeliveryAndEveryAckRecordedOnce(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingADispatcherLeavesEveryDeliveryAndEveryAckRecordedOnce(t *testing.T) {
+	t.Parallel()
 	const total = 400
 	p := fleet.StartProcesses(t, &binaries, 2)
 	a, b := p.Client(t, 0, 1), p.Client(t, 1)

@@ -88,7 +88,8 @@ func handOver(ctx context.Context, c *postrider.Client, moved func(ids []string)
 }
 
 // Each input is acked once, and has exactly one output: no crash is between the two.
-func TestKillingADispatcherNeitherLosesNorDoublesWhatTransactionsHandOver(t *testing.T) { //nolint:paralleltest // it needs the machine
+func TestKillingADispatcherNeitherLosesNorDoublesWhatTransactionsHandOver(t *testing.T) {
+	t.Parallel()
 	p := fleet.StartProcesses(t, &binaries, 2)
 	const total = 1000
 	producer := p.Client(t, orderFrom(1)...)
