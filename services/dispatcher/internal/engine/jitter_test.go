@@ -78,3 +78,21 @@ func TestEveryPollIsJittered(t *testing.T) {
 		require.Equal(t, want+want/5, latest[i], "at %d", i)
 	}
 }
+
+// What nothing comes to is asked about less and less often, and what lives as often as may be.
+func TestRepollsOfWhatWaitsDoubleFromMissToMissAndBeginAnewAfterNews(t *testing.T) {
+	t.Parallel()
+	e := &Engine{clk: clock.NewFake(time.Unix(100, 0)), rand: least{}, cfg: Defaults()}
+	p, g := newPoller(e), &group{e: e}
+	var paces []time.Duration
+
+	p.watch(g, false)
+	for _, news := range []bool{false, false, false, false, false, true, false} {
+		paces = append(paces, g.poll.interval)
+		p.again(g, news)
+		require.Equal(t, e.clk.Now().Add(g.poll.interval*4/5), g.poll.due)
+	}
+
+	ms := time.Millisecond
+	require.Equal(t, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1000 * ms, 1000 * ms, 100 * ms}, paces)
+}

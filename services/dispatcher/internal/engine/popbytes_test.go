@@ -99,3 +99,25 @@ func TestAPopOverShardsKeepsToItsBytes(t *testing.T) {
 	require.Len(t, resp.GetDeliveries(), 3, "messages that do not fit stay, though they are the first of their shards")
 	require.LessOrEqual(t, proto.Size(resp), 3<<20+1<<19)
 }
+
+func TestAPopOverShardsKeepsToItsPartitions(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, database(t), nodeOptions{})
+	makeQueue(t, n, 8)
+	var items []*queuev1.PushItem
+	for i := range 24 {
+		items = append(items, item(strconv.Itoa(i%12), "x"))
+	}
+	n.push("q", items...)
+
+	for most := int32(1); most <= 4; most++ {
+		resp := n.pop(&queuev1.PopRequest{Queue: "q", Group: strconv.Itoa(int(most)), Batch: 1000, Partitions: most})
+
+		partitions := map[string]int{}
+		for _, d := range resp.GetDeliveries() {
+			partitions[d.GetPartition()]++
+		}
+		require.Len(t, partitions, int(most), "it takes from further shards up to its number, and not beyond")
+		require.Len(t, resp.GetDeliveries(), 2*int(most), "all that each of them has")
+	}
+}

@@ -264,6 +264,27 @@ func TestATransactionWhoseCommitIsLostIsDoneOnce(t *testing.T) {
 	}
 }
 
+// The view of before may lack what the transaction did. What is planned on it costs a lost race, and after a failover it could be of another history.
+func TestWhatATransactionWithoutAnAnswerWasPlannedOnIsReadAnew(t *testing.T) {
+	t.Parallel()
+	c := &cutter{}
+	n := newNode(t, database(t), nodeOptions{pool: c.pool})
+	n.push("in", item("p", "1"), item("q", "2"))
+	in := n.pop(&queuev1.PopRequest{Queue: "in", Batch: 1})
+	loads, lost := n.metric("view_loads_total"), n.metric("work_lost_total")
+	word := "the word of the last message"
+	c.word.Store(&word)
+
+	c.armed.Store(cutAnswer)
+	n.transact("k", acking("in", in), pushing("out", item("p", word)))
+	next := n.pop(&queuev1.PopRequest{Queue: "in"})
+
+	require.Equal(t, int32(1), c.did.Load())
+	require.Equal(t, []string{"2"}, payloads(next))
+	require.InDelta(t, 1, n.metric("view_loads_total")-loads, 0)
+	require.InDelta(t, lost, n.metric("work_lost_total"), 0)
+}
+
 func TestTransactionsOverTheSameQueuesInOppositeOrderDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	url := database(t)
