@@ -126,6 +126,6 @@ func writeBytes(w http.ResponseWriter, status int, body []byte) bool {
 	h.Set("Content-Type", domain.MediaJSON)
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, err := w.Write(body) //nolint:gosec // G705: JSON with nosniff, never HTML.
+	_, err := w.Write(body)
 	return err == nil
 }

@@ -176,5 +176,5 @@ func writeRefusal(w http.ResponseWriter, e *apierr.Error, resp proto.Message) {
 		h.Set("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
 	}
 	w.WriteHeader(e.HTTPStatus())
-	_, _ = w.Write(body) //nolint:gosec // G705: JSON with nosniff, never HTML; a client that left cannot be told
+	_, _ = w.Write(body)
 }
