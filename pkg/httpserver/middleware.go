@@ -22,7 +22,7 @@ import (
 
 func (s *Server) newRouter(traces trace.TracerProvider) *chi.Mux {
 	r := chi.NewRouter()
-	r.Use(tracing(traces), s.observe, s.limitBody)
+	r.Use(tracing(traces), s.observe, middleware.SetHeader("X-Content-Type-Options", "nosniff"), s.limitBody)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		apierr.WriteHTTP(w, r, apierr.RouteNotFound("no route has this path"))
 	})

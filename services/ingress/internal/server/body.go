@@ -124,7 +124,6 @@ func writeJSON(w http.ResponseWriter, status int, m proto.Message) {
 func writeBytes(w http.ResponseWriter, status int, body []byte) bool {
 	h := w.Header()
 	h.Set("Content-Type", domain.MediaJSON)
-	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, err := w.Write(body)
 	return err == nil

@@ -170,7 +170,6 @@ func writeRefusal(w http.ResponseWriter, e *apierr.Error, resp proto.Message) {
 	body = append(body, wire.Append(nil, resp)[1:]...)
 	h := w.Header()
 	h.Set("Content-Type", apierr.ContentType)
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))

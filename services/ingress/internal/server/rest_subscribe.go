@@ -58,7 +58,6 @@ func (s *Server) overEvents(w http.ResponseWriter, r *http.Request, sub *tail.Su
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // a proxy that gathers would make it late
-	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
 	write := func(text []byte) error {
