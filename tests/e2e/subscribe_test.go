@@ -222,14 +222,26 @@ func TestASlowSubscriberIsClosedWithItsPlaceAndResumesExactlyThere(t *testing.T)
 	const total = 3000
 	count(t, publisher, "firehose", 20, total, 100, 16<<10) // more than any buffer on the way
 	fast.heard(t, total)
-	patient := time.NewTimer(1500 * time.Millisecond) // what is called slow is a matter of time
-	defer patient.Stop()
-	<-patient.C
+	unchanged(t, 1500*time.Millisecond, func() float64 { // what is called slow is a matter of time
+		return metric(t, f.Hosts[1], "postrider_ingress_subscription_events_total")
+	})
 	close(release)
 
 	slow.heard(t, total)
 	require.Contains(t, slow.codes, "SLOW")
 	require.Empty(t, fast.codes)
+}
+
+// unchanged waits until what is read has been the same for so long.
+func unchanged(t *testing.T, long time.Duration, read func() float64) {
+	t.Helper()
+	last, since := read(), time.Now()
+	require.Eventually(t, func() bool {
+		if now := read(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > long
+	}, time.Minute, 50*time.Millisecond)
 }
 
 func TestASubscriberDoesNotHearItself(t *testing.T) {
