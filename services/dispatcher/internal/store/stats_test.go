@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -147,4 +148,25 @@ func TestGroupCountsItsLeasesRetriesAndDeadLetters(t *testing.T) {
 	require.Equal(t, []int64{s.Leased, s.Retrying}, []int64{d.States[g.ID].Leased, d.States[g.ID].Retrying})
 	require.Equal(t, int64(1), d.States[other.ID].Leases)
 	require.Equal(t, int64(3), d.States[other.ID].Leased)
+}
+
+func TestAGroupThatLeavesMessagesAloneForLongSaysThatItExpired(t *testing.T) {
+	t.Parallel()
+	c := newCold(t)
+	q := c.queue("a", "q")
+	g := c.group(q, "g", store.GroupOptions{})
+	expired := func() bool {
+		s, err := c.control.GroupStats(t.Context(), g)
+		require.NoError(t, err)
+		return s.Expired(24 * time.Hour)
+	}
+
+	c.exec("UPDATE dispatcher.group_shards SET active_at = active_at - interval '25 hours'")
+	require.False(t, expired(), "nothing waits for it")
+	c.push(q, msg("p", "1"))
+	require.False(t, expired(), "what waits came just now")
+	c.exec("UPDATE dispatcher.segments SET created_at = created_at - interval '25 hours'")
+	require.True(t, expired())
+	c.exec("UPDATE dispatcher.group_shards SET active_at = active_at + interval '2 hours'")
+	require.False(t, expired(), "it did something 23 hours ago")
 }
