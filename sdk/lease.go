@@ -85,6 +85,11 @@ type Lease struct {
 	trusted time.Time  // on this process's clock, which starts before the server's: never later than the true end
 }
 
+// Held is the lease that a token names, which came from a pop elsewhere. It knows none of its deliveries, and trusts itself once it is renewed.
+func (c *Client) Held(queue, token string) *Lease {
+	return &Lease{Queue: queue, Token: token, client: c}
+}
+
 // Pop leases messages, waiting up to opts.Wait for the first. It returns nil without an error when nothing was ready.
 func (c *Client) Pop(ctx context.Context, queue string, opts PopOptions) (*Lease, error) {
 	return c.popWith(ctx, opts.request(queue), func(r *queuev1.PopResponse) {

@@ -36,6 +36,16 @@ func (c *Client) QueueList(ctx context.Context, prefix string) iter.Seq2[*queuev
 	})
 }
 
+// Partitions yields the partitions of a queue, by name. It ends after the first error.
+func (c *Client) Partitions(ctx context.Context, queue string) iter.Seq2[*queuev1.Partition, error] {
+	return pages(func(token string) ([]*queuev1.Partition, string, error) {
+		resp, err := again(ctx, func() (*queuev1.ListPartitionsResponse, error) {
+			return c.queues.ListPartitions(ctx, &queuev1.ListPartitionsRequest{Queue: queue, PageToken: token})
+		})
+		return resp.GetPartitions(), resp.GetNextPageToken(), err
+	})
+}
+
 // DeleteQueue deletes a queue; force deletes it although messages are leased.
 func (c *Client) DeleteQueue(ctx context.Context, queue string, force bool) error {
 	ctx = once(ctx)

@@ -14,7 +14,7 @@ func newAdmin(g *globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "admin COMMAND", Short: "Look at the fleet as a whole and change it", Args: noSuchCommand, RunE: help}
 	mode := &cobra.Command{Use: "mode COMMAND", Short: "Set a mode of the fleet", Args: noSuchCommand, RunE: help}
 	mode.AddCommand(newAdminModeSet(g))
-	cmd.AddCommand(newAdminModes(g), mode, newSpool(g), newMesh(g))
+	cmd.AddCommand(newAdminModes(g), mode, newSpool(g), newMesh(g), newNodes(g), newTenant(g), newKey(g))
 	return cmd
 }
 

@@ -24,14 +24,9 @@ func newPop(g *globals) *cobra.Command {
   postrider pop orders --group billing --batch 10 --ack`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch mode {
-			case "":
-			case "ordered":
-				o.Mode = queuev1.GroupMode_GROUP_MODE_ORDERED
-			case "shared":
-				o.Mode = queuev1.GroupMode_GROUP_MODE_SHARED
-			default:
-				return fmt.Errorf("%w: --mode is ordered or shared, not %q", ErrUsage, mode)
+			var err error
+			if o.Mode, err = modeNamed(mode); err != nil {
+				return err
 			}
 			var closed *string // why nothing is handed out
 			o.InMaintenance = func(reason string) { closed = &reason }
@@ -62,6 +57,19 @@ func newPop(g *globals) *cobra.Command {
 	f.StringVar(&mode, "mode", "", "how a new group shares partitions: ordered (default) or shared")
 	f.BoolVar(&ack, "ack", false, "ack what was popped at once")
 	return cmd
+}
+
+// modeNamed reads --mode.
+func modeNamed(mode string) (queuev1.GroupMode, error) {
+	switch mode {
+	case "":
+		return queuev1.GroupMode_GROUP_MODE_UNSPECIFIED, nil
+	case "ordered":
+		return queuev1.GroupMode_GROUP_MODE_ORDERED, nil
+	case "shared":
+		return queuev1.GroupMode_GROUP_MODE_SHARED, nil
+	}
+	return 0, fmt.Errorf("%w: --mode is ordered or shared, not %q", ErrUsage, mode)
 }
 
 // printClosed says that pops are in maintenance, and why.

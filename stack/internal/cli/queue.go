@@ -15,8 +15,8 @@ import (
 )
 
 func newQueue(g *globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "queue COMMAND", Short: "List, show, configure and remove queues; move groups; rotate keys", Args: noSuchCommand, RunE: help}
-	cmd.AddCommand(newQueueList(g), newQueueShow(g), newQueueConfigure(g), newQueueSeek(g), newQueueRotate(g), newQueueRemove(g))
+	cmd := &cobra.Command{Use: "queue COMMAND", Short: "List, show, configure and remove queues; make, move and remove groups; rotate keys", Args: noSuchCommand, RunE: help}
+	cmd.AddCommand(newQueueList(g), newQueueShow(g), newQueuePartitions(g), newQueueConfigure(g), newQueueGroup(g), newQueueSeek(g), newQueueRotate(g), newQueueRemove(g))
 	return cmd
 }
 

@@ -71,7 +71,7 @@ func New(s Streams, version string) *cobra.Command {
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.AddCommand(newPush(g), newPop(g), newAck(g), newSubscribe(g), newLookup(g), newDelete(g), newPeek(g), newTransact(g), newQueue(g), newDLQ(g), newAdmin(g), newUp(g, version), newHost(g), newVersion(g, version))
+	root.AddCommand(newPush(g), newPop(g), newAck(g), newRenew(g), newRelease(g), newSubscribe(g), newLookup(g), newDelete(g), newPeek(g), newTransact(g), newQueue(g), newDLQ(g), newAdmin(g), newUp(g, version), newHost(g), newVersion(g, version))
 	explainUsage(root)
 	return root
 }

@@ -98,6 +98,7 @@ func badHTTP() map[string]badRequest {
 		"queue_nul":               {"POST", "/v1/queues/a%00b/messages", `{"payload":1}`, nil, 400, "NAME_HAS_NUL"},
 		"queue_invalid_utf8":      {"POST", "/v1/queues/a%ffb/messages", `{"payload":1}`, nil, 400, "NAME_NOT_UTF8"},
 		"queue_in_body":           {"POST", "/v1/queues/q/pop", `{"queue":"other"}`, nil, 400, "UNKNOWN_FIELD"},
+		"pop_header_filter":       {"POST", "/v1/queues/q/pop", `{"headers":{"a":"b"}}`, nil, 400, "UNKNOWN_FIELD"},
 		"pop_unknown_field":       {"POST", "/v1/queues/q/pop", `{"bach":1}`, nil, 400, "UNKNOWN_FIELD"},
 		"pop_field_twice":         {"POST", "/v1/queues/q/pop", `{"batch":1,"batch":2}`, nil, 400, "DUPLICATE_FIELD"},
 		"pop_both_spellings":      {"POST", "/v1/queues/q/pop", `{"max_bytes":1,"maxBytes":2}`, nil, 400, "DUPLICATE_FIELD"},
