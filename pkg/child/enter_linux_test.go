@@ -4,6 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -28,9 +31,37 @@ func TestChildInheritsWhatEnterMadeOfItsThreadAndNobodyElseDoes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.Err())
 	await(t, path, "19\n")
-	after, err := syscall.Getpriority(syscall.PRIO_PROCESS, syscall.Getpid())
-	require.NoError(t, err)
-	require.Equal(t, before, after)
+	require.Equal(t, []int{before}, priorities(t), "of all threads that run something")
+}
+
+// priorities of many threads at one time, each priority once.
+func priorities(t *testing.T) []int {
+	t.Helper()
+	const threads = 32
+	found := make(chan int, threads)
+	var wg, all sync.WaitGroup
+	all.Add(threads)
+	for range threads {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait() // so each is on a thread of its own
+			priority, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
+			if err != nil {
+				t.Error(err)
+			}
+			found <- priority
+		})
+	}
+	wg.Wait()
+	close(found)
+	var list []int
+	for priority := range found {
+		list = append(list, priority)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 func TestAnErrorOfEnterIsLaunchesAndNothingRuns(t *testing.T) {

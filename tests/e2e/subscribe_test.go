@@ -219,12 +219,18 @@ func TestASlowSubscriberIsClosedWithItsPlaceAndResumesExactlyThere(t *testing.T)
 
 	count(t, publisher, "firehose", 0, 20, 1, 0)
 	<-stuck
-	const total = 3000
-	count(t, publisher, "firehose", 20, total, 100, 16<<10) // more than any buffer on the way
+	events := func() float64 { return metric(t, f.Hosts[1], "postrider_ingress_subscription_events_total") }
+	total := 20
+	for full := false; !full; { // until what the slow one does not read fills all that is on the way to it, while it is not behind
+		before := unchanged(t, 100*time.Millisecond, events)
+		count(t, publisher, "firehose", total, total+50, 50, 16<<10)
+		total += 50
+		fast.heard(t, total)
+		full = unchanged(t, 200*time.Millisecond, events) < before+100 && unchanged(t, 1200*time.Millisecond, events) < before+100 // see SlowAfter
+	}
+	count(t, publisher, "firehose", total, total+1000, 100, 16<<10) // more than a host keeps at hand
+	total += 1000
 	fast.heard(t, total)
-	unchanged(t, 1500*time.Millisecond, func() float64 { // what is called slow is a matter of time
-		return metric(t, f.Hosts[1], "postrider_ingress_subscription_events_total")
-	})
 	close(release)
 
 	slow.heard(t, total)
@@ -232,8 +238,8 @@ func TestASlowSubscriberIsClosedWithItsPlaceAndResumesExactlyThere(t *testing.T)
 	require.Empty(t, fast.codes)
 }
 
-// unchanged waits until what is read has been the same for so long.
-func unchanged(t *testing.T, long time.Duration, read func() float64) {
+// unchanged waits until what is read has been the same for so long, and returns it. What is asked here is a matter of time itself.
+func unchanged(t *testing.T, long time.Duration, read func() float64) float64 {
 	t.Helper()
 	last, since := read(), time.Now()
 	require.Eventually(t, func() bool {
@@ -241,7 +247,8 @@ func unchanged(t *testing.T, long time.Duration, read func() float64) {
 			last, since = now, time.Now()
 		}
 		return time.Since(since) > long
-	}, time.Minute, 50*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
+	return last
 }
 
 func TestASubscriberDoesNotHearItself(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// gather is how long hints wait for company, so that a busy queue costs one frame in this time and not one a commit.
+	// gather is the least time between two frames of hints: the first goes at once, and those that follow it wait for company, so that a busy queue costs
+	// one frame in this time and not one a commit.
 	gather = time.Millisecond
 	// maxPending bounds the queues told of in one frame; beyond it the frame says that everything changed.
 	maxPending = 4096
@@ -99,9 +100,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-s.wake:
-			if s.clk.Sleep(ctx, gather) == nil {
-				s.flush()
-			}
+			s.flush()
+			_ = s.clk.Sleep(ctx, gather) // its end is noticed below
 		case err := <-done:
 			return err
 		}
@@ -119,7 +119,7 @@ func (s *Sidecar) SetState(state string) {
 	s.stream.Send(&meshv1.AttachRequest{Announce: s.announce()})
 }
 
-// MessagesAvailable tells the others that a queue has new messages. Repeats within a millisecond are one hint.
+// MessagesAvailable tells the others that a queue has new messages. Repeats within a millisecond of a frame are one hint.
 func (s *Sidecar) MessagesAvailable(q QueueName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
