@@ -269,7 +269,7 @@ func (x *Exchange) order(t *task) []*peer {
 	key := laneKey{t.op.GetTenant(), queueOf(t.op)}
 	peers := x.candidates(key.tenant, key.queue)
 	if t.op.GetPush() == nil {
-		x.metrics.routed.WithLabelValues(x.route(key, peers).String()).Inc()
+		x.metrics.routed[x.route(key, peers)].Inc()
 	}
 	if t.avoid != nil {
 		slices.SortStableFunc(peers, func(a, b *peer) int {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"postrider.dev/pkg/obs"
+	"postrider.dev/services/ingress/internal/domain"
 )
 
 type metrics struct {
@@ -14,7 +15,7 @@ type metrics struct {
 	batch     prometheus.Histogram
 	givenBack prometheus.Counter
 	moved     prometheus.Counter
-	routed    *prometheus.CounterVec // by where they went
+	routed    map[domain.Dispatch]prometheus.Counter // by where they went; looked up once, for each operation counts
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -36,9 +37,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.moved, errs[4] = obs.Register[prometheus.Counter](reg, prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: obs.Namespace, Subsystem: "ingress", Name: "operations_moved_total", Help: "Operations sent again to another dispatcher, because the first was lost or drains.",
 	}))
-	m.routed, errs[5] = obs.Register[*prometheus.CounterVec](reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	var routed *prometheus.CounterVec
+	routed, errs[5] = obs.Register[*prometheus.CounterVec](reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: obs.Namespace, Subsystem: "ingress", Name: "operations_routed_total",
 		Help: "Pops, acks and lease verbs by where the queue's route sent them: local, remote, or unknown, which the own host serves.",
 	}, []string{"route"}))
-	return m, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	m.routed = make(map[domain.Dispatch]prometheus.Counter)
+	for _, d := range []domain.Dispatch{domain.Unknown, domain.Local, domain.Remote} {
+		m.routed[d] = routed.WithLabelValues(d.String())
+	}
+	return m, nil
 }
