@@ -48,8 +48,7 @@ func setPops(t *testing.T, f *fleet.Fleet, c *postrider.Client, on bool) time.Du
 	return time.Since(began)
 }
 
-func TestPopMaintenanceSetOnOneHostAnswersTheParkedPopsOfTheOtherAndBackAgainTheyGetTheirMessages(t *testing.T) {
-	t.Parallel()
+func TestPopMaintenanceSetOnOneHostAnswersTheParkedPopsOfTheOtherAndBackAgainTheyGetTheirMessages(t *testing.T) { //nolint:paralleltest // it measures
 	refresh := time.Minute
 	bound := time.Second // DESIGN says 100 ms: the machine of the tests may be busy
 	if hintsLost() {

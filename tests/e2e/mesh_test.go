@@ -134,8 +134,7 @@ func leaseOf(t *testing.T, c *postrider.Client) time.Duration {
 	return resp.GetLeaseDuration().AsDuration()
 }
 
-func TestOverTheMeshAModeReachesEveryHost(t *testing.T) {
-	t.Parallel()
+func TestOverTheMeshAModeReachesEveryHost(t *testing.T) { //nolint:paralleltest // it measures
 	refresh, bound := time.Minute, time.Second // DESIGN says 100 ms: the machine of the tests may be busy
 	if hintsLost() {
 		refresh, bound = 300*time.Millisecond, 5*time.Second

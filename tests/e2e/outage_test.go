@@ -80,7 +80,7 @@ func (l *outageLedger) await(t *testing.T, what func(accepted int, buffered [2]i
 	})
 }
 
-// consumed pops until everything accepted is there, and checks that each came once and each publisher's in the order of its pushes.
+// consumed pops until everything accepted is there, and checks that each came once and what each publisher was told of in the order of its pushes.
 func (l *outageLedger) consumed(t *testing.T, c *postrider.Client, ordered bool) {
 	t.Helper()
 	seen, last := map[string]bool{}, map[string]string{}
@@ -93,6 +93,9 @@ func (l *outageLedger) consumed(t *testing.T, c *postrider.Client, ordered bool)
 			seen[content] = true
 			if l.accepted[content] {
 				missing--
+			}
+			if l.doubtful[content] {
+				continue // it was never answered, so its publisher did not wait for it: it may come after the next
 			}
 			line := content[:2] + content[len(content)-2:]
 			require.True(t, !ordered || content > last[line], "%s came after %s", content, last[line])

@@ -41,7 +41,8 @@ func TestASubscriberThatReadsNothingForTheAnswerTimeoutIsCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startWith(t, server.Config{Timeout: 20 * time.Second, MaxBodyBytes: domain.RequestBytes, AnswerTimeout: time.Second})
+			// Long enough to be seen as a subscriber: a WebSocket is asked by a ping from the first, which this client leaves unanswered.
+			s := startWith(t, server.Config{Timeout: 20 * time.Second, MaxBodyBytes: domain.RequestBytes, AnswerTimeout: 5 * time.Second})
 			var d net.Dialer
 			conn, err := d.DialContext(t.Context(), "tcp", s.web)
 			require.NoError(t, err)
