@@ -85,6 +85,20 @@ func sleep(ctx context.Context, clk Clock, d time.Duration) error {
 	}
 }
 
+// Rest waits for d, for a token of wake or for the end of ctx, whichever comes first, and says whether it was the token. It is the pause of a loop that can
+// be asked for a round at once.
+func Rest(ctx context.Context, clk Clock, d time.Duration, wake <-chan struct{}) (woken bool) {
+	t := clk.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C():
+	case <-wake:
+		return true
+	case <-ctx.Done():
+	}
+	return false
+}
+
 type realTimer struct{ t *time.Timer }
 
 func (t realTimer) C() <-chan time.Time        { return t.t.C }

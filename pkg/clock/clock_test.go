@@ -124,6 +124,24 @@ func TestSleepEndsByTimeOrByContext(t *testing.T) {
 	})
 }
 
+func TestRestEndsByTimeByAWakeOrByContext(t *testing.T) {
+	t.Parallel()
+	clocks(t, func(t *testing.T, c clock.Clock, advance func(time.Duration)) {
+		woken, wake := make(chan bool, 1), make(chan struct{}, 1)
+		go func() { woken <- clock.Rest(t.Context(), c, time.Second, wake) }()
+		advance(1001 * time.Millisecond)
+		require.False(t, <-woken, "time has passed")
+
+		wake <- struct{}{}
+		require.True(t, clock.Rest(t.Context(), c, time.Hour, wake))
+		require.Empty(t, wake, "the token is taken")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.False(t, clock.Rest(ctx, c, time.Hour, wake), "the end of the context is no wake")
+	})
+}
+
 func TestFakeFiresInOrderOfDeadlines(t *testing.T) {
 	t.Parallel()
 	f := clock.NewFake(t0())

@@ -95,13 +95,7 @@ func (v *Value[T]) pause(ctx context.Context, wait time.Duration) {
 	if v.clk.Sleep(ctx, pace) != nil {
 		return
 	}
-	timer := v.clk.NewTimer(wait - wait/8 + rand.N(wait/4+1)) //nolint:gosec // G404: jitter needs spread, not secrecy.
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-v.wake:
-	case <-ctx.Done():
-	}
+	clock.Rest(ctx, v.clk, wait-wait/8+rand.N(wait/4+1), v.wake) //nolint:gosec // G404: jitter needs spread, not secrecy.
 }
 
 // once reports whether the truth could be read.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"postrider.dev/pkg/porttest"
 	"postrider.dev/stack/internal/up"
 )
 
@@ -43,22 +44,13 @@ func freePort(t *testing.T) int {
 	t.Helper()
 	for {
 		port := 10_000 + 50*rand.IntN(400)
-		if !reserve(t, port) {
+		if !porttest.Reserve(t, port) {
 			continue
 		}
 		if up.PortsOf(port, 0).Check(t.Context(), true) == nil && up.PortsOf(port, 1).Check(t.Context(), true) == nil {
 			return port
 		}
 	}
-}
-
-// reserve takes the lock of a block of ports, or says that another test has it.
-func reserve(t *testing.T, port int) bool {
-	t.Helper()
-	f, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("postrider-test-ports-%d", port)), os.O_CREATE|os.O_RDWR, 0o600)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = f.Close() }) // gives the lock back
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
 // upFolder is a data folder that an unprivileged PostgreSQL can reach.

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/pg"
 	"postrider.dev/services/dispatcher/internal/domain/segment"
 	"postrider.dev/services/dispatcher/internal/spool"
@@ -54,13 +55,7 @@ func (d *drainer) run(ctx context.Context) error {
 		if more {
 			continue
 		}
-		timer := d.e.clk.NewTimer(d.pause())
-		select {
-		case <-d.wake:
-		case <-timer.C():
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		clock.Rest(ctx, d.e.clk, d.pause(), d.wake)
 	}
 	return nil
 }

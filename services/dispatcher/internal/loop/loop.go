@@ -21,22 +21,11 @@ func every(ctx context.Context, clk clock.Clock, period time.Duration, log *zap.
 func everyOr(
 	ctx context.Context, clk clock.Clock, period time.Duration, early <-chan struct{}, log *zap.Logger, what string, fn func(context.Context) error,
 ) error {
-	for awake := true; awake; awake = rest(ctx, clk, clock.Jitter(clock.Random{}, period, 0.1), early) {
+	for awake := true; awake; awake = ctx.Err() == nil {
 		if err := fn(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 			log.Warn("round failed", zap.String("part", what), zap.Error(err))
 		}
+		clock.Rest(ctx, clk, clock.Jitter(clock.Random{}, period, 0.1), early)
 	}
 	return nil
-}
-
-// rest waits for d or for a token of early; false when ctx has ended.
-func rest(ctx context.Context, clk clock.Clock, d time.Duration, early <-chan struct{}) bool {
-	timer := clk.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-early:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
 }

@@ -75,13 +75,7 @@ func (d *Directory) pause(ctx context.Context) {
 	if d.hinted() {
 		every = pollHinted
 	}
-	timer := d.clk.NewTimer(every - every/8 + rand.N(every/4)) //nolint:gosec // G404: jitter needs spread, not secrecy.
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-d.wake:
-	case <-ctx.Done():
-	}
+	clock.Rest(ctx, d.clk, every-every/8+rand.N(every/4), d.wake) //nolint:gosec // G404: jitter needs spread, not secrecy.
 }
 
 func (d *Directory) read(ctx context.Context) ([]engine.Target, error) {

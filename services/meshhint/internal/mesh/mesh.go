@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"postrider.dev/pkg/clock"
 	"postrider.dev/pkg/run"
 	meshv1 "postrider.dev/proto/gen/postrider/private/mesh/v1"
 	"postrider.dev/services/meshhint/internal/mesh/frame"
@@ -153,15 +154,10 @@ func (m *Mesh) keep(ctx context.Context) error {
 				}
 			})
 		})
-		timer := m.env.Clock.NewTimer(lookEvery)
-		select {
-		case <-timer.C():
-		case <-m.look:
-		case <-ctx.Done():
-			timer.Stop()
+		clock.Rest(ctx, m.env.Clock, lookEvery, m.look)
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		timer.Stop()
 	}
 }
 

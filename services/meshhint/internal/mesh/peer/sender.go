@@ -106,13 +106,8 @@ func (s *Sender) Run(ctx context.Context) error {
 
 // rest waits, until it is told to try again or ctx ends at the longest.
 func (s *Sender) rest(ctx context.Context, pause time.Duration) {
-	timer := s.o.Clock.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-s.retry:
+	if clock.Rest(ctx, s.o.Clock, pause, s.retry) {
 		s.backoff = redialMin
-	case <-ctx.Done():
 	}
 }
 
