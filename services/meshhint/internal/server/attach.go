@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"postrider.dev/pkg/apierr"
 	"postrider.dev/pkg/clock"
@@ -65,7 +67,7 @@ func (m *Mesh) Attach(stream grpc.BidiStreamingServer[meshv1.AttachRequest, mesh
 	}()
 
 	if err := stream.Send(&meshv1.AttachResponse{HostId: m.host.ID}); err != nil {
-		return err
+		return left(err)
 	}
 	m.hub.FromService(attached, first.GetHints())
 	received := make(chan error, 1)
@@ -116,9 +118,18 @@ func (m *Mesh) send(ctx context.Context, stream grpc.BidiStreamingServer[meshv1.
 			return ctx.Err()
 		}
 		if err := stream.Send(resp); err != nil {
-			return err
+			return left(err)
 		}
 	}
+}
+
+// left says of a frame that could not be sent because its connection was closed that the service has left, as the end of the stream's context does: which of
+// both is seen first is chance, and neither is a failure.
+func left(err error) error {
+	if status.Code(err) == codes.Unavailable {
+		return context.Canceled
+	}
+	return err
 }
 
 func (m *Mesh) isDraining() bool {
